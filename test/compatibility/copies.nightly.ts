@@ -63,7 +63,7 @@ for (const release of keptReleases()) {
       return [exitCode, stderr.split("\n")];
     };
 
-    it("cp counts each file of an archive once", async () => {
+    it("`cp` counts each file of an archive once", async () => {
       await using directory = await testDirectory();
       await mkdir(directory.at("from/sub"), { recursive: true });
       await mkdir(directory.at("to"));
@@ -79,7 +79,7 @@ for (const release of keptReleases()) {
       assert.equal(await readFile(directory.at("to/sub/c"), "utf8"), "sub/c".repeat(1_000));
     });
 
-    it("cp of a single sparse file keeps its content and its holes", async () => {
+    it("`cp` of a single sparse file keeps its content and its holes", async () => {
       await using directory = await testDirectory();
       await writeFile(directory.at("file"), "begin");
       await truncate(directory.at("file"), 10_000_000);

@@ -49,7 +49,7 @@ function names(from: number, to: number): string[] {
 }
 
 describe("a node with a hundred sandboxes", { skip }, () => {
-  test("sweep restores all 100 sandboxes after two earlier sweeps were killed", async () => {
+  test("`sweep` restores all 100 sandboxes after two earlier sweeps were killed", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true });
     const [node] = place.nodes as [FleetNode];
     {
@@ -72,7 +72,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual((await sweep(node)).awakened, [], "the fourth sweep finds all in order");
   });
 
-  test("sweep runs all restore steps before the first hook", async () => {
+  test("`sweep` runs all restore steps before the first hook", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true, hookMs: 500 });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "sweep" });
@@ -150,7 +150,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
   });
 
-  test("sweep restores ninety sandboxes in time with a tenth of a core", async () => {
+  test("`sweep` restores ninety sandboxes in time with a tenth of a core", async () => {
     const silent = 10;
     await using place = await fleet({ count: COUNT, isFrozen: true, silent });
     const [node] = place.nodes as [FleetNode];

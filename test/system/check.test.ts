@@ -49,26 +49,26 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     return { status, limited: report.checks.filter(({ ok }) => !ok).map(({ name: limited }) => limited) };
   }
 
-  test("guest-agent --version prints the version in an empty root", () => {
+  test("`guest-agent --version` prints the version in an empty root", () => {
     const { status, stdout, stderr } = run("empty", { proc: false, dev: false, args: ["--version"] });
     assert.deepEqual([status, stdout, stderr], [0, `${AGENT_VERSION}\n`, ""]);
   });
 
-  test("guest-agent --help names every command and option", () => {
+  test("`guest-agent --help` names every command and option", () => {
     const { status, stdout } = run("empty", { args: ["--help"] });
     assert.equal(status, 0);
     for (const word of ["run", "bridge [SOCKET]", "check [--json]", "--version", "--help"])
       assert.ok(stdout.includes(word));
   });
 
-  test("guest-agent run behaves like guest-agent without arguments", () => {
+  test("`guest-agent run` behaves like `guest-agent` without arguments", () => {
     const [named, unnamed] = [run("empty", { args: ["run"] }), run("empty", { args: [] })];
     // Each run has a directory of its own for certificates that are missing.
     const faults = ({ stderr }: SpawnSyncReturns<string>): string => stderr.replaceAll(/names \S+,/g, "names a file,");
     assert.deepEqual([named.status, faults(named)], [78, faults(unnamed)]);
   });
 
-  test("guest-agent rejects unknown arguments without printing them and suggests SVC_PROCESS_SPEC", () => {
+  test("`guest-agent` rejects unknown arguments without printing them and suggests SVC_PROCESS_SPEC", () => {
     for (const args of [
       ["check", "--jsno"],
       ["run", "fast"],
@@ -84,17 +84,17 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 
-  test("check names what a root without /proc and /dev lacks", () => {
+  test("`check` reports what a root without /proc and /dev lacks", () => {
     const { limited } = check("empty", { proc: false, dev: false });
     assert.deepEqual(limited, ["capabilities", "/proc", "/dev/null", "terminal", "/dev/urandom", "clock"]);
   });
 
-  test("check names what a non-root user is not permitted to do", () => {
+  test("`check` reports what a non-root user is not permitted to do", () => {
     const { limited } = check("empty", { user: 1000 });
     assert.deepEqual(limited, ["user", "capabilities", "cgroups", "entropy", "clock"]);
   });
 
-  test("check prints a table without --json and recognises PID 1", () => {
+  test("`check` prints a table without `--json` and recognises PID 1", () => {
     const { status, stdout } = run("empty", { init: "is the agent", args: ["check"] });
     assert.equal(status, 1);
     assert.match(stdout, /^ok +user +0, PID 1 +\S[^]*^limited +clock +EPERM +the restore steps cannot set/m);

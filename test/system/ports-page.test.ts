@@ -96,7 +96,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
       }
     });
 
-  test("the documented guestctl connect joins standard output to a sandbox's port", async () => {
+  test("the documented `guestctl connect` joins standard output to a sandbox's port", async () => {
     const line = lines.find((candidate) => candidate.includes("connect 5432")) ?? "";
     const { stdout, exitCode } = await execa("sh", ["-uc", line], { env: variables, stdin: "ignore", reject: false });
     assert.deepEqual([stdout, exitCode], ["from 5432", 0]);

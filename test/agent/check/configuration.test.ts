@@ -27,7 +27,7 @@ function check(changes: Parameters<typeof channel>[1] = {}, ...options: readonly
 }
 
 describe("guest-agent check --config", () => {
-  test("check --config accepts a valid configuration and starts nothing", async () => {
+  test("`check --config` accepts a valid configuration and starts nothing", async () => {
     const started = directory.at("started");
     const before = readdirSync(directory.path);
     const spec = JSON.stringify({ args: ["touch", started] });
@@ -36,7 +36,7 @@ describe("guest-agent check --config", () => {
     assert.deepEqual([existsSync(started), readdirSync(directory.path)], [false, before]);
   });
 
-  test("check --config reports every fault, prints no values, and exits with 78", async () => {
+  test("`check --config` reports every fault, prints no values, and exits with 78", async () => {
     const { status, stdout, stderr } = await check({
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_GUEST_PORT: MARKER,
@@ -63,7 +63,7 @@ describe("guest-agent check --config", () => {
     assert.doesNotMatch(stdout, new RegExp(MARKER));
   });
 
-  test("check --config names an unreadable file and the user", async () => {
+  test("`check --config` names an unreadable file and the user", async () => {
     const { stdout } = await check({ SVC_TLS_KEY_FILE: "/no/such/key" });
     const user = process.getuid?.();
     assert.match(
@@ -72,7 +72,7 @@ describe("guest-agent check --config", () => {
     );
   });
 
-  test("check --config warns about an unknown variable and accepts the configuration", async () => {
+  test("`check --config` warns about an unknown variable and accepts the configuration", async () => {
     const { status, stdout } = await check({ SVC_TOKEN: MARKER, SVC_OF_THE_IMAGE: MARKER });
     assert.equal(status, 0);
     assert.equal(
@@ -82,7 +82,7 @@ describe("guest-agent check --config", () => {
     );
   });
 
-  test("check --config --json prints JSON", async () => {
+  test("`check --config --json` prints JSON", async () => {
     const { status, stdout } = await check({ SVC_LOG_LEVEL: "loud", SVC_TOKEN: "x" }, "--json");
     const { version, ...rest } = JSON.parse(stdout) as Readonly<Record<string, unknown>>;
     assert.deepEqual([status, typeof version], [78, "string"]);

@@ -95,7 +95,7 @@ describe("a clock that is stepped", () => {
     assert.equal(activity.lastNs(), clock.wallNs());
   });
 
-  it("a delay between the two clock reads does not shift timestamps", () => {
+  it("a delay between the two clock reads does not shift activity timestamps", () => {
     const clock = new SimulatedClock();
     let heldUpMs = 0;
     const stamps = new Stamps({
@@ -116,7 +116,7 @@ describe("a clock that is stepped", () => {
 });
 
 describe("a clock that had never been set", () => {
-  it("timestamps shift when the guest's clock is set for the first time", () => {
+  it("activity timestamps shift when the guest's clock is first set", () => {
     for (const [setSinceMs, agoMs] of [
       [1_700_000_000_000, 2_000],
       [1_000, 1_800_000_000_000 - 3_000],

@@ -31,7 +31,7 @@ const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
 describe("forget", () => {
-  it("a forget frame makes the agent forget an ended command", async () => {
+  it("a `forget` frame makes the agent forget an ended command", async () => {
     const client = connect(agent);
     for (let round = 0; round < 20; round++) {
       const name = `ended${round}`;
@@ -47,7 +47,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("a forget frame works at any moment around the command's end", async () => {
+  it("a `forget` frame works at any moment around the command's end", async () => {
     const client = connect(agent);
     for (let round = 0; round < 40; round++) {
       const { stream } = await keep(agent, { args: ["cat"], stdin: true, keep: { name: "meets" } }, client);
@@ -73,7 +73,7 @@ describe("forget", () => {
 });
 
 describe("EndExec with forget", () => {
-  it("EndExec with forget ends the process tree and frees the name", async () => {
+  it("EndExec with `forget` ends the process tree and frees the name", async () => {
     const line = "trap 'exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
     for (let round = 0; round < 3; round++) {
       const first = await keep(agent, { args: ["sh", "-c", line], keep: { name: "again" } });

@@ -143,7 +143,7 @@ describe("a kept command", () => {
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
-  it("stdin_close is delivered after queued input although its call has ended", async () => {
+  it("`stdin_close` is delivered after queued input although its call has ended", async () => {
     const gate = join(directory, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
@@ -346,7 +346,7 @@ describe("the end of a kept command", () => {
     await assert.rejects(attach(agent, { name: "brief", ...FROM_START }), UNKNOWN);
   });
 
-  it("a forget frame makes the agent forget the exec at its end", async () => {
+  it("a `forget` frame makes the agent forget the exec at its end", async () => {
     const first = await keep(agent, echo({ name: "gone" }));
     const { exit } = await receiveAll({
       ...first,

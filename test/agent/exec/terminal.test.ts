@@ -33,7 +33,7 @@ describe("exec in a terminal", () => {
     assert.equal(String((await stream.outcome()).stdout), "50 100\r\n");
   });
 
-  it("stdin_close types end of file in a terminal, even mid-line", async () => {
+  it("`stdin_close` types end of file in a terminal, even mid-line", async () => {
     for (const input of ["line\n", "no newline", ""]) {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "stty -echo; echo ready; cat; echo done"], terminal: {} });

@@ -191,7 +191,7 @@ describe("ready_cmd", () => {
     assert.equal(later.lastUserActivity.getTime(), earlier.lastUserActivity.getTime());
   });
 
-  it("ready_cmd ends when the agent stops", async () => {
+  it("the agent ends a running ready_cmd when it stops", async () => {
     const mark = `1000.${Date.now()}`;
     const began = join(directory, "began");
     await using agent = await startAgent({

@@ -63,7 +63,7 @@ describe("the HTTP/2 machine", () => {
       assert.deepEqual(lengths, Array<number>(2 * turnFrames).fill(payloadBytes));
     });
 
-  test("concurrent large answers take turns, also across several writes", () => {
+  test("concurrent large answers take turns on a connection, also across several writes", () => {
     const peer = new Machine();
     peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 16 * KIB * KIB)));
     peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(64 * KIB * KIB)));

@@ -141,7 +141,7 @@ test("beforeSnapshot releases garbage and program pages, then rehearses the firs
   assert.deepEqual(pages, ["given back", "rehearsed"]);
 });
 
-test("after beforeSnapshot, memory is not released until a call has ended", async () => {
+test("after beforeSnapshot, memory is not released until some call has ended", async () => {
   const { memory, trimmed, next } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(nothing);

@@ -72,7 +72,7 @@ describe("SVC_PROBE_SOCKET", () => {
 });
 
 describe("guest-agent probe", () => {
-  it("probe exits with 0 while the agent lives; with --ready, while ready", async () => {
+  it("`probe` exits with 0 for a living agent; `--ready` requires readiness", async () => {
     await using directory = await testDirectory();
     const [path, file] = [directory.at("probe.sock"), directory.at("ready")];
     const readyCmd = { args: ["test", "-e", file], intervalMs: 20 };
@@ -90,7 +90,7 @@ describe("guest-agent probe", () => {
     await agent.logged("readiness_changed", ({ exit_code: code }) => code === 1);
   });
 
-  it("probe runs in an otherwise empty image within 5 ms of CPU", NEEDS_ROOT, async () => {
+  it("`probe` runs in an otherwise empty image within 5 ms of CPU", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const env = { SVC_PROBE_SOCKET: directory.at("probe.sock") };
     await using _agent = await startAgent({ process: SLEEP, env });
@@ -110,14 +110,14 @@ describe("guest-agent probe", () => {
     assert.ok(seconds <= probes * 0.005, stdout);
   });
 
-  it("probe exits with 1 and a reason when no agent answers", async () => {
+  it("`probe` exits with 1 and a reason when no agent answers", async () => {
     await using directory = await testDirectory();
     const nothing = await probe(directory.at("probe.sock"));
     assert.equal(nothing.exitCode, 1);
     assert.match(nothing.stderr, /cannot connect to .*probe\.sock: No such file or directory/);
   });
 
-  it("probe exits with 1 if the socket's peer is not an agent", async () => {
+  it("`probe` exits with 1 if the socket's peer is not an agent", async () => {
     await using directory = await testDirectory();
     const path = directory.at("other.sock");
     const other = createServer((socket) => {
@@ -137,7 +137,7 @@ describe("guest-agent probe", () => {
     silent.close();
   });
 
-  it("probe exits with 64 and its usage for wrong arguments", async () => {
+  it("`probe` exits with 64 and its usage for wrong arguments", async () => {
     for (const words of [["--rdy"], ["/a", "/b"]]) {
       const refused = await probe("/x", ...words);
       assert.equal(refused.exitCode, 64);

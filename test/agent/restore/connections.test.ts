@@ -25,7 +25,7 @@ async function dial(agent: RunningAgent): Promise<RawHttp2> {
   return peer;
 }
 
-it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INSIGHT, async () => {
+it("a rehearsal of restore steps starts no process and leaves no trace", NEEDS_INSIGHT, async () => {
   using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
   const mark = join(directory.path, "started");
   // The command that is rehearsed.

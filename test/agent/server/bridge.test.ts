@@ -30,7 +30,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 describe("guest-agent bridge", () => {
-  test("bridge carries every byte in both directions, and the end of input", async (t) => {
+  test("`bridge` carries every byte in both directions, and the end of input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);
     const input = randomBytes(100 * MEBIBYTE);
@@ -40,21 +40,21 @@ describe("guest-agent bridge", () => {
     assert.ok(output.equals(input), `${output.length} bytes came back`);
   });
 
-  test("bridge exits when the agent disconnects while standard input is open", async (t) => {
+  test("`bridge` exits when the agent disconnects while standard input is open", async (t) => {
     const { path } = await listen(t, (socket) => socket.end("farewell"));
     const child = start(path);
     assert.equal(await text(child.stdout), "farewell");
     assert.equal(await exitOf(child), 0);
   });
 
-  test("bridge exits with 0 when the agent disconnects", async (t) => {
+  test("`bridge` exits with 0 when the agent disconnects", async (t) => {
     const { path } = await listen(t, (socket) => void socket.once("data", () => socket.destroy()));
     const child = start(path);
     child.stdin.write("hello");
     assert.deepEqual(await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]), ["", "", 0]);
   });
 
-  test("bridge exits when its host disconnects, which ends its calls", async (t) => {
+  test("`bridge` exits when its host disconnects, which ends its calls", async (t) => {
     const { path, directory } = await listen(t);
     await using _agent = await agentOn(path);
     const dialled = join(directory, "dialled.sock");
@@ -80,7 +80,7 @@ describe("guest-agent bridge", () => {
     await lost;
   });
 
-  test("bridge applies backpressure in one direction without blocking the other", async (t) => {
+  test("`bridge` applies backpressure in one direction without blocking the other", async (t) => {
     const received = Promise.withResolvers<Socket>();
     const { path } = await listen(t, (socket) => {
       socket.write(Buffer.alloc(MORE_THAN_FITS_BYTES));
@@ -101,7 +101,7 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(child), 0);
   });
 
-  test("bridge accepts files and devices as its standard streams", async (t) => {
+  test("`bridge` accepts files and devices as standard input and output", async (t) => {
     const { path, directory } = await listen(t, (socket) => socket.pipe(socket));
     await writeFile(join(directory, "in"), randomBytes(MEBIBYTE));
     const [input, output, none] = [
@@ -117,7 +117,7 @@ describe("guest-agent bridge", () => {
     for (const fd of [input, output, none]) closeSync(fd);
   });
 
-  test("bridge rejects a terminal that is not in raw mode", async (t) => {
+  test("`bridge` rejects a terminal that is not in raw mode", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const ends = addon.openTerminal(80, 24);
     assert.ok(typeof ends !== "number");
@@ -136,7 +136,7 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(taken), 0);
   });
 
-  test("bridge reports a missing listener or socket path on stderr only", () => {
+  test("`bridge` reports a missing listener or socket path on stderr only", () => {
     for (const [args, code, words] of [
       [["/no/such/socket"], 69, /\/no\/such\/socket: ENOENT/],
       [[], 64, /pass it as the argument or set SVC_GUEST_SOCKET/],
@@ -165,7 +165,7 @@ describe("guest-agent bridge", () => {
     });
   }
 
-  test("bridge carries gRPC calls to the socket in SVC_GUEST_SOCKET", async (t) => {
+  test("`bridge` carries gRPC calls to the socket in SVC_GUEST_SOCKET", async (t) => {
     const { path } = await listen(t);
     await using _agent = await agentOn(path);
     const bridge = [NODE, ...BRIDGE];

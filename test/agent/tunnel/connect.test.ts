@@ -192,7 +192,7 @@ describe("a tunnel", () => {
     assert.match((await refusal(place, its)).message, /^path refers to a socket of the agent/);
   });
 
-  it("a tunnel reports the server's reset after all received bytes", async () => {
+  it("a tunnel reports a server's reset after all bytes received before it", async () => {
     await using server = await listener((socket) => {
       socket.write("last words");
       socket.once("data", () => socket.resetAndDestroy());

@@ -43,7 +43,7 @@ describe("a tunnel's life", () => {
     tunnel.destroy();
   });
 
-  it("restore steps end a tunnel on both sides; a new one works", async () => {
+  it("restore steps end a tunnel on both sides; a new tunnel works", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

@@ -18,7 +18,7 @@ const agent = forAllTests(await startSocketAgent({ hooks: { pre_snapshot: { args
 const client = forAllTests(connect({ address: `unix:${agent.socketPath}`, token: agent.token }));
 
 describe("arguments", () => {
-  test("connect trims the token's line break, and errors never show a token", async () => {
+  test("`connect` trims the token's line break, and errors never show a token", async () => {
     using withBreak = connect({ address: `unix:${agent.socketPath}`, token: `${agent.token}\n` });
     assert.equal((await withBreak.health()).alive, true);
     const texts = ["secret with spaces", "secret\nlines", "sécret", "secret\u0000", "s".repeat(5000)];
@@ -30,7 +30,7 @@ describe("arguments", () => {
     }
   });
 
-  test("connect rejects invalid options with a GuestError", () => {
+  test("`connect` rejects invalid options with a GuestError", () => {
     for (const options of [
       undefined,
       {},
@@ -167,7 +167,7 @@ describe("arguments", () => {
     assert.equal(stdout, `${"GuestError INVALID_ARGUMENT\n".repeat(6)}0\n`);
   });
 
-  test("signal accepts a signal name and rejects an unknown one", async () => {
+  test("signal() accepts a signal name and rejects an unknown one", async () => {
     const command = client.start(["sleep", "1000"]);
     await command.started;
     command.kill("SIGUSR1");

@@ -165,7 +165,7 @@ async function breaking(answersAt: number): Promise<StandIn> {
 }
 
 describe("retries", () => {
-  test("health and statPath are retried when the connection breaks", async () => {
+  test("health() and statPath() are retried when the connection breaks", async () => {
     await using standIn = await breaking(3);
     assert.equal((await standIn.client.health()).alive, true);
     assert.equal((await standIn.client.files.stat("/x")).size, 5);

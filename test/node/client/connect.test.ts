@@ -18,7 +18,7 @@ describe("connect", () => {
     return await failureOf(client.health({ requestTimeoutMs: 30_000 }));
   }
 
-  test("connect ignores the environment's http_proxy", async (t) => {
+  test("`connect` ignores the environment's http_proxy", async (t) => {
     const proxied = process.env["http_proxy"];
     process.env["http_proxy"] = "http://127.0.0.1:1";
     t.after(() => {
@@ -29,7 +29,7 @@ describe("connect", () => {
     assert.equal((await client.health({ requestTimeoutMs: 30_000 })).alive, true);
   });
 
-  test("connect rejects an agent of another authority or name", async () => {
+  test("`connect` rejects an agent of another authority or name", async () => {
     const other = await issueCertificates();
     const authority = await refusal({ caPem: other.ca });
     assert.equal(authority.status, "UNAVAILABLE");

@@ -22,7 +22,7 @@ const client = forAllTests(clientOf(agent));
 describe("files of a GuestClient", () => {
   const content = randomBytes(3 * 1024 * 1024 + 7);
 
-  test("readFile reads a whole file or a range", async () => {
+  test("`readFile` reads a whole file or a range", async () => {
     const path = join(directory, "read");
     await writeFile(path, content);
     assert.ok((await client.files.readFile(path)).equals(content));
@@ -46,7 +46,7 @@ describe("files of a GuestClient", () => {
     assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
   });
 
-  test("readFile rejects unrequested holes and surplus bytes", async () => {
+  test("`readFile` rejects unrequested holes and surplus bytes", async () => {
     for (const [chunk, said, read] of [
       [{ hole: 5n }, /it has a hole that was not requested$/, (files: Files) => files.readFile("/x", { length: 10 })],
       ...[11n, 2n ** 64n - 1n].map(
@@ -112,7 +112,7 @@ describe("files of a GuestClient", () => {
     assert.equal(status, "CANCELLED");
   });
 
-  test("writeFile writes bytes and streams with their attributes", async () => {
+  test("`writeFile` writes bytes and streams with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
     const whole = await client.files.writeFile(join(directory, "whole"), content, { mode: 0o640, sha256 });
     assert.equal(whole.bytesWritten, content.length);
@@ -127,7 +127,7 @@ describe("files of a GuestClient", () => {
     assert.ok((await readFile(join(directory, "new", "streamed"))).equals(content));
   });
 
-  test("writeFile fails before all content is sent and closes its source", async () => {
+  test("`writeFile` fails before all content is sent and closes its source", async () => {
     const closed = Promise.withResolvers<void>();
     async function* endless(): AsyncGenerator<Uint8Array> {
       try {

@@ -55,7 +55,7 @@ function closed(socket: Socket): Promise<void> {
 }
 
 describe("client.forward", () => {
-  it("forward connects a local port to the guest until it is closed", async () => {
+  it("`forward` connects a local port to the guest until it is closed", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     const forwarding = await client.ports.forward({ port: server.port });
@@ -96,7 +96,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("forward carries 256 connections and reports why more are refused", async () => {
+  it("`forward` carries 256 connections and reports why more are refused", async () => {
     await using many = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(many);
@@ -124,7 +124,7 @@ describe("client.forward", () => {
     assert.ok((await answer(one.port, sent)).equals(sent));
   });
 
-  it("forward listens on both localhost addresses or names the busy one", async () => {
+  it("`forward` listens on both localhost addresses or reports the busy one", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.ports.forward({ port: server.port });
@@ -145,7 +145,7 @@ describe("client.forward", () => {
     assert.equal(alone.port, taken.port);
   });
 
-  it("forward carries new connections after a standby and restore", async () => {
+  it("`forward` carries new connections after a standby and restore", async () => {
     await using suspended = await startAgent();
     await using server = await listener(echo);
     await using relay = await relayTo(suspended.port);
@@ -166,7 +166,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("forward requests new connection options once for all waiting connections", async () => {
+  it("`forward` requests new connection options once for all waiting connections", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before" });
     let asked = 0;
@@ -222,7 +222,7 @@ describe("client.forward", () => {
     await waiting;
   });
 
-  it("forward keeps concurrent transfers intact while others are reset", async () => {
+  it("`forward` keeps concurrent transfers intact while others are reset", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.ports.forward({ port: server.port });
@@ -239,7 +239,7 @@ describe("client.forward", () => {
     for (const [index, got] of (await answers).entries()) assert.ok(sent[index]?.equals(got));
   });
 
-  it("forward reports each connection that cannot be opened", async () => {
+  it("`forward` reports each connection that cannot be opened", async () => {
     using client = clientOf(agent, { token: "of-the-instance-before" });
     const told = Promise.withResolvers<GuestError>();
     const connectOptions = (): ReturnType<typeof optionsFor> => ({ ...optionsFor(agent), token: "of-another" });

@@ -13,7 +13,7 @@ import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 const { files } = forAllTests(clientOf(forAllTests(await startAgent())));
 
 describe("client.files with the options of node:fs", () => {
-  it("readFile returns bytes, or text with an encoding", async () => {
+  it("`readFile` returns bytes, or text with an encoding", async () => {
     await using directory = await testDirectory();
     await files.writeFile(directory.at("file"), "ä and more", "utf8");
     assert.deepEqual(await files.readFile(directory.at("file")), Buffer.from("ä and more"));
@@ -69,7 +69,7 @@ describe("client.files with the options of node:fs", () => {
     }
   });
 
-  it("readdir returns names, or entries with their types", async () => {
+  it("`readdir` returns names, or entries with their types", async () => {
     await using directory = await testDirectory();
     await files.mkdir(directory.at("a/b"), { recursive: true });
     await files.writeFile(directory.at("a/b/file"), "123");
@@ -83,7 +83,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual(names, ["b"]);
   });
 
-  it("mkdir without `recursive` requires a new path in an existing directory", async () => {
+  it("`mkdir` without `recursive` requires a new path in an existing directory", async () => {
     await using directory = await testDirectory();
     assert.equal((await failureOf(files.mkdir(directory.at("a/b")))).reason, "PATH_NOT_FOUND");
     assert.equal(await files.mkdir(directory.at("a")), true);
@@ -109,7 +109,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await files.rm(directory.at("absent"), { force: true }), 0);
   });
 
-  it("rm rejects if something is left, and reports each entry", async () => {
+  it("rm() rejects if something is left, and reports each remaining entry", async () => {
     const leftEntries = [{ name: Buffer.from("mount"), errno: "EBUSY" }];
     const answers = { Remove: () => ({ removed: 3n, left: 2n, leftEntries }) };
     await using agent = await startStandIn({ service: FileTree, answers });

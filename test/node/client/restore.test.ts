@@ -53,7 +53,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
   });
 
-  test("restoreSequence repeats the steps once if the clock was stepped, otherwise never", async () => {
+  test("restoreSequence repeats the steps once if they stepped the clock, otherwise never", async () => {
     for (const [clockStepped, times] of [
       [true, 2],
       [false, 1],

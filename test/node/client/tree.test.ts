@@ -395,7 +395,7 @@ describe("filter of directory copies", () => {
   };
   const namesOf = async (path: string): Promise<string[]> => (await readdir(path, { recursive: true })).toSorted();
 
-  it("filter decides which entries an upload and a download copy", async () => {
+  it("`filter` decides which entries an upload and a download copy", async () => {
     await using directory = await testDirectory();
     await project(directory.at("here"));
     for (const [isAsync, copy] of [

@@ -54,7 +54,7 @@ describe("the guestctl of the build", () => {
     for (const [line] of manual.matchAll(/^[.'].*/gm)) assert.match(line, /^\.(?:TH|SH|SS|nf|fi)\b/);
   });
 
-  test("guestctl --version and --help load less than 13 KB of modules", async () => {
+  test("`guestctl --version` and `guestctl --help` load less than 13 KB of modules", async () => {
     const entry = join(directory, "guestctl", "guestctl.mjs");
     const modules = [entry, ...(await importedBy(join(directory, "guestctl", "lib/main.mjs")))];
     assert.ok(modules.length < 8, modules.join());

@@ -24,7 +24,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   const refused = async (args: readonly string[], said: RegExp, differences: Record<string, string> = {}) =>
     assertRefused(await runGuestctl(args, { ...env, ...differences }), said);
 
-  test("--sandbox runs any command with that sandbox's address and credentials", async () => {
+  test("`--sandbox` runs any command with that sandbox's address and credentials", async () => {
     const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
     assert.deepEqual([stdout, exitCode], ["hello\n", 0], stderr);
     assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);
@@ -36,7 +36,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await run("health", "--watch", "--sandbox", "box", "--count", "1", "--json")).stdout, /"state":"up"/);
   });
 
-  test("cp accepts NAME:/PATH but not two sandboxes", async () => {
+  test("`cp` accepts NAME:/PATH but not two sandboxes", async () => {
     const there = join(directory, "there");
     await mkdir(there);
     const local = join(directory, "local.txt");
@@ -111,7 +111,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await node.resume("box");
   });
 
-  test("guestctl attach finds a kept command after standby and resume", async () => {
+  test("`guestctl attach` finds a kept command after standby and resume", async () => {
     using node = await openNode(partsOf(substrate));
     const script = `echo began; until [ -e ${directory}/go ]; do sleep 0.05; done; echo done`;
     const kept = startGuestctl(["exec", "--sandbox", "box", "--name", "kept", "--", "sh", "-c", script], env);

@@ -54,7 +54,7 @@ describe("guestctl completion", () => {
     return stdout.split("\n").filter((word) => word !== "");
   }
 
-  test("completion offers commands, options, files, directories and fixed words", async (t) => {
+  test("`completion` offers commands, options, files, directories and fixed words", async (t) => {
     if (isMissing(t, "bash")) return;
     const all = await offers("");
     for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
@@ -75,7 +75,7 @@ describe("guestctl completion", () => {
     assert.deepEqual(directories, ["a directory"]);
   });
 
-  test("completion offers names of kept commands and paths in the sandbox", async (t) => {
+  test("`completion` offers names of kept commands and paths in the sandbox", async (t) => {
     if (isMissing(t, "bash")) return;
     await using agent = await startIssuedAgent();
     const address = `127.0.0.1:${agent.port}`;
@@ -119,7 +119,7 @@ describe("guestctl completion", () => {
     assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 
-  test("completion --json returns the script", async () => {
+  test("`completion --json` returns the script", async () => {
     const { stdout } = await runGuestctl(["completion", "bash", "--json"], env);
     const { shell, script } = JSON.parse(stdout) as Record<string, string>;
     assert.equal(shell, "bash");

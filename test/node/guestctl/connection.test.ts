@@ -86,7 +86,7 @@ describe("connections of guestctl", () => {
     assert.deepEqual(await runGuestctl([name, "-H", `unix:${socket}`, ...args], env, "through"), expected);
   });
 
-  test("guestctl -v reports each address, failure, retry, and the answering address", async () => {
+  test("`guestctl -v` reports each address, failure, retry, and the answering address", async () => {
     const gone = join(directory, "gone.sock");
     const lost = await runGuestctl(["-v", "health", "-H", `unix:${gone}`], env);
     const refused = `connect ENOENT ${gone}`;

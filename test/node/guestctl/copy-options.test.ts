@@ -38,7 +38,7 @@ const AS_NOBODY = [
 ];
 
 describe("guestctl cp", () => {
-  it("cp accepts non-UTF-8 names on both sides", async () => {
+  it("`cp` accepts non-UTF-8 names on both sides", async () => {
     await using directory = await testDirectory();
     // A shell makes the names: Node's own arguments are text.
     const script = `cd "$1" && n=$(printf 'caf\\351') && printf x > "$n" && mkdir up down "d$n" &&
@@ -73,7 +73,7 @@ describe("guestctl cp", () => {
     assert.match(missing.stderr, /\/none\\xe9: no such file/);
   });
 
-  it("cp gives files with times after year 9999 the nearest possible time", NEEDS_NAMESPACES, async () => {
+  it("`cp` gives files with times after year 9999 the nearest possible time", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     await using directory = await testDirectory();
     await mkdir(far.at("tree"));
@@ -100,7 +100,7 @@ describe("guestctl cp", () => {
       assert.ok((await stat(directory.at(path))).mtime.getUTCFullYear() > 2100, path);
   });
 
-  it("cp keeps owners with -a and sets them with --chown", NEEDS_ROOT, async () => {
+  it("`cp` keeps owners with `-a` and sets them with `--chown`", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("src"));
     await writeFile(directory.at("src/a"), "x");
@@ -138,7 +138,7 @@ describe("guestctl cp", () => {
     );
   });
 
-  it("cp archives contain owners, hard links and exact times", NEEDS_ROOT, async () => {
+  it("`cp` archives contain owners, hard links and exact times", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("src"));
     await writeFile(directory.at("src/a"), "x");
@@ -164,7 +164,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp follows links with -L and keeps existing files with -n", async () => {
+  it("`cp` follows links with `-L` and keeps existing files with `-n`", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("src"));
     await writeFile(directory.at("src/a"), "new");
@@ -185,7 +185,7 @@ describe("guestctl cp", () => {
     for (const side of ["up", "down"]) assert.equal(await readFile(directory.at(`${side}/a`), "utf8"), "old", side);
   });
 
-  it("cp -x does not enter other file systems", NEEDS_ROOT, async () => {
+  it("`cp -x` does not enter other file systems", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("src/mounted"), { recursive: true });
     await writeFile(directory.at("src/file"), "x");
@@ -205,7 +205,7 @@ describe("guestctl cp", () => {
 });
 
 describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
-  it("cp -a to an unprivileged agent keeps everything except owners", async () => {
+  it("`cp -a` to an unprivileged agent keeps everything except owners", async () => {
     await using directory = await testDirectory();
     await using agent = await startIssuedAgent({ through: AS_NOBODY });
     const variables = guestctlVariables(agent);

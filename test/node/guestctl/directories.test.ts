@@ -34,7 +34,7 @@ async function quietly(...args: readonly string[]): Promise<void> {
 }
 
 describe("guestctl ls", () => {
-  it("ls lists what ls(1) lists, with -R too", async () => {
+  it("`ls` lists the same entries as ls(1), also with `-R`", async () => {
     await mkdir(directory.at("tree/sub/deep"), { recursive: true });
     for (const name of ["b", "a", ".hidden", "sub/file", "sub/deep/file"])
       await writeFile(directory.at(`tree/${name}`), "");
@@ -51,7 +51,7 @@ describe("guestctl ls", () => {
     assert.deepEqual(unsorted, found);
   });
 
-  it("ls -l prints modes, owners, sizes, times and targets like ls(1)", NEEDS_ROOT, async () => {
+  it("`ls -l` prints modes, owners, sizes, times and targets like ls(1)", NEEDS_ROOT, async () => {
     await writeFile(directory.at("file"), "12345");
     await mkdir(directory.at("sub"));
     await symlink("file", directory.at("link"));
@@ -72,7 +72,7 @@ describe("guestctl ls", () => {
     assert.deepEqual(words(stdout), words(theirs));
   });
 
-  it("ls --json prints one object per entry", async () => {
+  it("`ls --json` prints one object per entry", async () => {
     for (const name of ["a", "b", "c"]) await writeFile(directory.at(name), name);
     const { stdout, stderr, exitCode } = await guestctl("ls", "--json", directory.path);
     const lines = jsonLines(stdout);
@@ -117,7 +117,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     assert.deepEqual(await directory.names(), []);
   });
 
-  it("chmod -R and chown -R change trees but not symlinks in them", NEEDS_ROOT, async () => {
+  it("`chmod -R` and `chown -R` change trees but not symlinks in them", NEEDS_ROOT, async () => {
     await mkdir(directory.at("tree/sub"), { recursive: true });
     for (const name of ["tree/a", "tree/sub/b", "outside"]) await writeFile(directory.at(name), "", { mode: 0o640 });
     await symlink("../outside", directory.at("tree/link"));
@@ -189,7 +189,7 @@ const copyParts = (toSandbox: GuestClient): CopyParts => {
 };
 
 describe("a file copied into a directory of the sandbox", () => {
-  it("cp never repeats a refused write without the `beneath` option", async () => {
+  it("`cp` never repeats a refused write without the `beneath` option", async () => {
     await writeFile(directory.at("local"), "of the host");
     await writeFile(directory.at("outside"), "of another");
     await mkdir(directory.at("named"));

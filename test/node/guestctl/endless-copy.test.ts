@@ -72,7 +72,7 @@ async function endlessDirectory(): Promise<TestDirectory> {
 }
 
 describe("guestctl cp of an endless source ends at SIGINT", () => {
-  it("cp ends at SIGINT while it walks an endless local tree", async () => {
+  it("`cp` ends at SIGINT while it walks an endless local tree", async () => {
     await using directory = await endlessDirectory();
     const tree = await endlessTree(directory, 20);
     const copying = startCopy(["-L", tree, `:${directory.at("in")}`]);
@@ -80,7 +80,7 @@ describe("guestctl cp of an endless source ends at SIGINT", () => {
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
-  it("cp ends at SIGINT while it skips every file of a tree", async () => {
+  it("`cp` ends at SIGINT while it skips every file of a tree", async () => {
     await using directory = await endlessDirectory();
     const tree = await endlessTree(directory, 1_000);
     const copying = startCopy(["-L", "--exclude", "file*", tree, `:${directory.at("in")}`]);
@@ -88,7 +88,7 @@ describe("guestctl cp of an endless source ends at SIGINT", () => {
     assert.ok(after < HALF_A_MESSAGE, `${after} directories after the signal`);
   });
 
-  it("cp ends at SIGINT while it unpacks an archive in the sandbox", async () => {
+  it("`cp` ends at SIGINT while it unpacks an archive in the sandbox", async () => {
     await using directory = await endlessDirectory();
     await mkdir(directory.at("in"));
     const copying = startCopy(["-", `:${directory.at("in")}`]);

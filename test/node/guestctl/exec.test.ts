@@ -21,28 +21,28 @@ describe("guestctl exec", () => {
   const exec = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["exec", ...args], env, input);
 
-  test("exec passes through output and exit status", async () => {
+  test("`exec` passes through output and exit status", async () => {
     const { stdout, stderr, exitCode } = await exec(["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert.deepEqual({ stdout, stderr, exitCode }, { stdout: "out\n", stderr: "err\n", exitCode: 7 });
   });
 
-  test("exec exits with 128 + N if signal N ended the command", async () => {
+  test("`exec` exits with 128 + N if signal N ended the command", async () => {
     assert.equal((await exec(["sh", "-c", "kill -SEGV $$"])).exitCode, 128 + 11);
   });
 
-  test("exec exits with 127, 126 or 125 if it cannot start", async () => {
+  test("`exec` exits with 127, 126 or 125 if no command starts", async () => {
     const missing = await exec(["/no/such/command"]);
     assertRefused(missing, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/, 127);
     assertRefused(await exec(["/etc"]), /EXEC_PERMISSION_DENIED/, 126);
     assertRefused(await exec(["-u", "nobody-here", "true"]), /nobody-here.*EXEC_BAD_USER/);
   });
 
-  test("exec exits with 124 at --timeout", async () => {
+  test("`exec` exits with 124 when `--timeout` expires", async () => {
     const result = await exec(["--timeout", "300ms", "sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]);
     assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
-  test("exec passes -e and -w; -e NAME copies guestctl's own variable", async () => {
+  test("`exec` applies `-e` and `-w`; `-e NAME` copies guestctl's own variable", async () => {
     env["FROM_HOST"] = "host value";
     const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-w", "/tmp", "sh", "-c"];
     const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|$(pwd)"']);
@@ -53,7 +53,7 @@ describe("guestctl exec", () => {
     );
   });
 
-  test("exec passes variables named like properties of Object.prototype", async () => {
+  test("`exec` passes variables named like properties of Object.prototype", async () => {
     const { stdout } = await exec(["-e", "__proto__=x", "-e", "toString=y", "env"]);
     const lines = stdout.split("\n");
     for (const line of ["__proto__=x", "toString=y"]) assert.ok(lines.includes(line), line);
@@ -61,13 +61,13 @@ describe("guestctl exec", () => {
     assertRefused(await exec(["-e", "constructor", "env"]), /--env constructor: /);
   });
 
-  test("exec exits with the command's status even if its input never ends", async () => {
+  test("`exec` exits with the command's status even if its input never ends", async () => {
     const line = `for i in 1 2 3 4 5; do yes | ${GUESTCTL_LINE} exec -i -- sh -c "sleep 0.2; exit 4"; printf "$? "; done`;
     const { stdout, stderr } = await execa("sh", ["-c", line], { env, extendEnv: false });
     assert.equal(stdout, "4 4 4 4 4 ", stderr);
   });
 
-  test("exec treats unreadable standard input as empty", async () => {
+  test("`exec` treats unreadable standard input as empty", async () => {
     for (const option of ["", "--json", "--name unreadable"]) {
       const line = `${GUESTCTL_LINE} exec -i ${option} -- sh -c 'cat; sleep 0.2; exit 6' 0>/dev/null`;
       const { stderr, exitCode } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
@@ -83,7 +83,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("exec dies by SIGINT if SIGINT ended its command", async () => {
+  test("`exec` dies by SIGINT if SIGINT ended its command", async () => {
     for (const option of ["", "--json"]) {
       const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
       const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });
@@ -104,7 +104,7 @@ describe("guestctl exec", () => {
     assert.match(stdout, /^flags:\s*01$/);
   });
 
-  test("exec rejects arguments and variables that are not UTF-8", async () => {
+  test("`exec` rejects arguments and variables that are not UTF-8", async () => {
     const refused: readonly (readonly [line: string, said: RegExp])[] = [
       ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not valid UTF-8 at byte 2/],
       ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not valid UTF-8 at byte 2/],
@@ -121,17 +121,17 @@ describe("guestctl exec", () => {
     assert.equal((await exec(["--", "printf", "%s", "\ufffd ä"])).stdout, "\ufffd ä");
   });
 
-  test("exec connects standard input only with -i", async () => {
+  test("`exec` connects standard input only with `-i`", async () => {
     assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
     assert.equal((await exec(["cat"], "some input")).stdout, "");
   });
 
-  test("exec exits when its command ends, although standard input is still open", async () => {
+  test("`exec` exits when its command ends, although standard input is still open", async () => {
     const guestctl = startGuestctl(["exec", "-i", "true"], env, "pipe");
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("exec loses no output if its reader is slow", async () => {
+  test("`exec` loses no output if its reader is slow", async () => {
     const sizeBytes = 20 * 1024 * 1024;
     const guestctl = startGuestctl(["exec", "head", "-c", String(sizeBytes), "/dev/zero"], env);
     let received = 0;
@@ -143,7 +143,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("exec exits with 141 and ends the command when its reader closes", async () => {
+  test("`exec` ends the command and exits with 141 when its output closes", async () => {
     const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec yes"], env);
     const [first] = (await once(guestctl.stdout, "data")) as [Buffer];
     guestctl.stdout.destroy();
@@ -151,7 +151,7 @@ describe("guestctl exec", () => {
     await processGone(Number.parseInt(String(first), 10));
   });
 
-  test("exec forwards signals to the command", async () => {
+  test("`exec` forwards signals to the command", async () => {
     const script = "trap 'echo got INT' INT; trap 'echo got TERM; exit 3' TERM; echo up; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const seen = guestctl.lines;
@@ -187,7 +187,7 @@ describe("guestctl exec", () => {
     await processGone(pid);
   });
 
-  test("exec --json prints one line per event", async () => {
+  test("`exec --json` prints one line per event", async () => {
     const { stdout, exitCode } = await exec(["--json", "sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert.equal(exitCode, 3);
     const events = jsonLines(stdout);
@@ -204,14 +204,14 @@ describe("guestctl exec", () => {
     assert.match(JSON.stringify(exit?.["usage"]), /^{"cpu_scope":"USAGE_SCOPE_(?:TREE|PROCESS)".*"cpu_user_us":"\d+"/);
   });
 
-  test("exec --json prints its error as JSON", async () => {
+  test("`exec --json` prints its error as JSON", async () => {
     const { stdout, stderr, exitCode } = await exec(["--json", "/no/such/command"]);
     assert.deepEqual([stdout, exitCode], ["", 127]);
     const { error } = JSON.parse(stderr) as { error: Record<string, unknown> };
     assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
   });
 
-  test("exec -it requires a terminal; -itt allocates one anyway", async () => {
+  test("`exec -it` requires a terminal; `-itt` allocates one anyway", async () => {
     const refused = await exec(["-it", "sh"], "exit 4\n");
     assertRefused(refused, /^guestctl: standard input is not a terminal; omit -t, or .* -itt \(see --help\)\n$/);
     const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");

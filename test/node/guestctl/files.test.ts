@@ -85,7 +85,7 @@ async function tree(root: string): Promise<void> {
 }
 
 describe("guestctl cat", () => {
-  it("cat prints files byte for byte, in order", async () => {
+  it("`cat` prints files byte for byte, in order", async () => {
     const content = randomBytes(2_000_000);
     await writeFile(directory.at("one"), content);
     await writeFile(directory.at("two"), "second");
@@ -98,7 +98,7 @@ describe("guestctl cat", () => {
     assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
   });
 
-  it("cat --json prints pieces with offsets, one object per line", async () => {
+  it("`cat --json` prints pieces with offsets, one object per line", async () => {
     const content = randomBytes(600_000);
     await writeFile(directory.at("file"), content);
     const { stdout } = await guestctl("cat", "--json", "--offset", "7", directory.at("file"));
@@ -129,7 +129,7 @@ describe("guestctl write", () => {
   const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
     runGuestctl(["write", ...args], env, input);
 
-  it("write stores standard input with --mode and creates directories with --parents", async () => {
+  it("`write` stores standard input with `--mode` and creates directories with `--parents`", async () => {
     const path = directory.at("a/b/file");
     assert.match((await write("x", path)).stderr, /its directory does not exist/);
     const input = "some input\n".repeat(100_000);
@@ -138,7 +138,7 @@ describe("guestctl write", () => {
     assert.equal((await stat(path)).mode & 0o7777, 0o640);
   });
 
-  it("write --exclusive keeps an existing file, and --json reports the written bytes", async () => {
+  it("`write --exclusive` keeps an existing file, and `--json` reports the written bytes", async () => {
     const path = directory.at("file");
     const sha256 = createHash("sha256").update("first").digest("hex");
     const first = await write("first", "--exclusive", "--json", path);
@@ -149,7 +149,7 @@ describe("guestctl write", () => {
 });
 
 describe("guestctl write, given a directory for standard input", () => {
-  it("write rejects a directory as standard input and leaves the file unchanged", async () => {
+  it("`write` rejects a directory as standard input and leaves the file unchanged", async () => {
     const path = directory.at("file");
     await writeFile(path, "kept");
     const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
@@ -163,7 +163,7 @@ describe("guestctl write, given a directory for standard input", () => {
 });
 
 describe("guestctl stat", () => {
-  it("stat prints text or JSON and follows symlinks on request", async () => {
+  it("`stat` prints text or JSON and follows symlinks on request", async () => {
     await writeFile(directory.at("file"), "12345", { mode: 0o640 });
     await symlink("file", directory.at("link"));
     const { stdout } = await guestctl("stat", directory.at("link"));
@@ -176,7 +176,7 @@ describe("guestctl stat", () => {
     assert.deepEqual([json["path"], json["size"], json["mode"]], [directory.at("file"), "5", 0o640]);
   });
 
-  it("stat prints times of any year, in JSON with a clamped date", NEEDS_NAMESPACES, async () => {
+  it("`stat` prints times of any year, in JSON with a clamped date", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     for (const [name, seconds, text, year] of [
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
@@ -247,7 +247,7 @@ describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
 });
 
 describe("guestctl cp", () => {
-  it("cp keeps a file's mode but drops setuid on download", async () => {
+  it("`cp` keeps a file's mode but drops setuid on download", async () => {
     const content = randomBytes(700_001);
     await writeFile(directory.at("local"), content, { mode: 0o751 });
     await copies(directory.at("local"), `:${directory.at("remote")}`);
@@ -259,7 +259,7 @@ describe("guestctl cp", () => {
     assert.deepEqual((await directory.names()).toSorted(), ["back", "local", "remote"]);
   });
 
-  it("cp writes through symlinks, devices and FIFOs, but not dangling symlinks", async () => {
+  it("`cp` writes through symlinks, devices and FIFOs, but not dangling symlinks", async () => {
     await writeFile(directory.at("source"), "new");
     await writeFile(directory.at("named"), "old content", { mode: 0o600 });
     await symlink("named", directory.at("link"));
@@ -282,7 +282,7 @@ describe("guestctl cp", () => {
   });
 
   const NEEDS_SYS = { skip: !existsSync("/sys/class/net/lo") && "needs /sys" };
-  it("cp copies files of /proc and /sys and reports the unreadable ones", NEEDS_SYS, async () => {
+  it("`cp` copies files of /proc and /sys and reports the unreadable ones", NEEDS_SYS, async () => {
     try {
       await copies(":/proc/sys/kernel/random", directory.at("random"));
       assert.equal(
@@ -300,7 +300,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp of several files requires a directory as the target", async () => {
+  it("`cp` of several files requires a directory as the target", async () => {
     await writeFile(directory.at("a"), "a");
     await writeFile(directory.at("b"), "");
     await mkdir(directory.at("in"));
@@ -312,7 +312,7 @@ describe("guestctl cp", () => {
     assert.match(stderr, /c must be a directory, because there are several sources/);
   });
 
-  it("cp of a path ending in .. stays inside the target directory", async () => {
+  it("`cp` of a path ending in .. stays inside the target directory", async () => {
     await mkdir(directory.at("tree/below"), { recursive: true });
     await writeFile(directory.at("tree/file"), "x");
     for (const path of ["in/remote", "out/local"]) await mkdir(directory.at(path), { recursive: true });
@@ -327,7 +327,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp does not replace an existing file by a directory", async () => {
+  it("`cp` does not replace an existing file by a directory", async () => {
     await mkdir(directory.at("tree"), { mode: 0o711 });
     await writeFile(directory.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${directory.at("tree")}`, directory.at("plain"));
@@ -336,7 +336,7 @@ describe("guestctl cp", () => {
     assert.equal((await stat(directory.at("plain"))).mode & 0o777, 0o600);
   });
 
-  it("cp creates missing directories only with --parents", async () => {
+  it("`cp` creates missing directories only with `--parents`", async () => {
     await writeFile(directory.at("a"), "a");
     const missing = `:${directory.at("x/y/a")}`;
     assert.match((await guestctl("cp", directory.at("a"), missing)).stderr, /its directory does not exist/);
@@ -362,7 +362,7 @@ describe("guestctl cp", () => {
     assert.equal(await readFile(directory.at("back/to/tree/a"), "utf8"), "a");
   });
 
-  it("cp keeps the times of files, before 1970 and after 2242 too", async () => {
+  it("`cp` keeps the times of files, before 1970 and after 2242 too", async () => {
     await mkdir(directory.at("tree"));
     const seconds = { old: -86_400 * 365 - 0.5, new: 1_700_000_000.25, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {
@@ -387,7 +387,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp copies names and symlink targets that are not UTF-8", async () => {
+  it("`cp` copies names and symlink targets that are not UTF-8", async () => {
     await mkdir(directory.at("tree"));
     const name = Buffer.from([0x66, 0xff, 0xfe]);
     const inTree = (root: string, end: string): Buffer =>
@@ -404,7 +404,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp keeps holes of sparse files in both directions", async () => {
+  it("`cp` keeps holes of sparse files in both directions", async () => {
     await mkdir(directory.at("tree/below"), { recursive: true });
     const path = directory.at("tree/below/sparse");
     await writeFile(path, "begin");
@@ -437,7 +437,7 @@ describe("guestctl cp", () => {
     assert.equal((await stat(directory.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
   });
 
-  it("cp of a single sparse file sends no zeros in either direction", async () => {
+  it("`cp` of a single sparse file sends no zeros in either direction", async () => {
     await using relay = await relayTo(agent.port);
     const path = directory.at("sparse");
     const sizeBytes = 256 * 1024 * 1024;
@@ -463,7 +463,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp continues after lost connections, with a line for each", async () => {
+  it("`cp` continues after lost connections, with a line for each", async () => {
     await mkdir(directory.at("tree"));
     const names = Array.from({ length: 40 }, (_, at) => `tree/${at}`);
     for (const name of names) await writeFile(directory.at(name), randomBytes(100_000));
@@ -500,7 +500,7 @@ describe("guestctl cp", () => {
     assertRefused(await guestctl("cp", "--json", `:${directory.at("from")}`, "-"), /standard output is the archive/);
   });
 
-  it("cp exchanges archives with tar(1), including hard links", async () => {
+  it("`cp` exchanges archives with tar(1), including hard links", async () => {
     await mkdir(directory.at("tree"));
     await tree(directory.at("tree"));
     await link(directory.at("tree/a file"), directory.at("tree/second"));
@@ -517,7 +517,7 @@ describe("guestctl cp", () => {
       assert.equal(taken[name], given[name]);
   });
 
-  it("cp unpacks gzip and zstd archives and says how to unpack others", async () => {
+  it("`cp` unpacks gzip and zstd archives and says how to unpack others", async () => {
     await mkdir(directory.at("tree"));
     await tree(directory.at("tree"));
     const archive = execFileSync("tar", ["-C", directory.path, "-c", "tree"], { maxBuffer: 64 * 1024 ** 2 });
@@ -545,7 +545,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp ends at SIGINT while its archive input sends nothing", async () => {
+  it("`cp` ends at SIGINT while its archive input sends nothing", async () => {
     await mkdir(directory.at("in"));
     const [file, ...words] = GUESTCTL;
     const waiting = execa(file, [...words, "cp", "-", `:${directory.at("in")}`], {
@@ -560,7 +560,7 @@ describe("guestctl cp", () => {
     assert.equal((await waiting).signal, "SIGINT");
   });
 
-  it("cp copies a directory both ways with modes, symlinks and long names", async () => {
+  it("`cp` copies a directory both ways with modes, symlinks and long names", async () => {
     await mkdir(directory.at("tree"));
     await tree(directory.at("tree"));
     for (let time = 0; time < 2; time++) {
@@ -585,7 +585,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await described(directory.at("back")), await described(directory.at("tree")));
   });
 
-  it("cp does not follow symlinks inside the sandbox's directories", async () => {
+  it("`cp` does not follow symlinks inside the sandbox's directories", async () => {
     await mkdir(directory.at("tree/sub"), { recursive: true });
     await writeFile(directory.at("tree/sub/file"), "of the host");
     await mkdir(directory.at("there/tree"), { recursive: true });
@@ -600,7 +600,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await readdir(directory.at("elsewhere")), []);
   });
 
-  it("cp and ls escape control characters in names and errors", async () => {
+  it("`cp` and `ls` escape control characters in names and errors", async () => {
     const evil = "\u001b]0;evil\u0007";
     await mkdir(directory.at("tree"));
     await symlink(`to${evil}`, directory.at("tree/link"));
@@ -615,7 +615,7 @@ describe("guestctl cp", () => {
     assert.deepEqual([listed.stdout.includes("fifo\\x1b]0;evil\\x07"), listed.stdout.includes(evil)], [true, false]);
   });
 
-  it("an interrupted cp leaves nothing behind and dies of its signal", async () => {
+  it("an interrupted `cp` leaves nothing behind and dies of its signal", async () => {
     // 1 GiB without a hole: a hole of any size is copied at once.
     const piece = Buffer.alloc(64 * 1024 ** 2, "x");
     for (let count = 0; count < 16; count++) await appendFile(directory.at("large"), piece);
@@ -629,7 +629,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await readdir(directory.at("out")), []);
   });
 
-  it("cp reports a missing source on either side", async () => {
+  it("`cp` reports a missing source on either side", async () => {
     for (const [args, pattern] of [
       [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
       [[":/no/such/file", directory.at("x")], /cannot stat "\/no\/such\/file": no such file/],
@@ -650,7 +650,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await directory.names(), []);
   });
 
-  it("cp reports unreadable local files and copies the others", async () => {
+  it("`cp` reports unreadable local files and copies the others", async () => {
     await mkdir(directory.at("tree/closed"), { recursive: true });
     for (const name of ["a", "b", "c"]) await writeFile(directory.at(`tree/${name}`), name);
     await writeFile(directory.at("tree/closed/in"), "in");
@@ -683,7 +683,7 @@ describe("guestctl cp", () => {
     for (const name of ["b", "large", "closed"]) await chmod(directory.at(`tree/${name}`), 0o700);
   });
 
-  it("cp reports skipped entries, on a terminal only the first 20", async (t) => {
+  it("`cp` reports skipped entries, on a terminal only the first 20", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");
       return;
@@ -718,7 +718,7 @@ describe("guestctl cp", () => {
     assert.equal(shown.exitCode, 1);
   });
 
-  it("cp reports a path that is too long and copies the others", async () => {
+  it("`cp` reports a path that is too long and copies the others", async () => {
     await mkdir(directory.at("tree"));
     await writeFile(directory.at("tree/z"), "z");
     // Longer than PATH_MAX (4096): no program can name it in one call.
@@ -744,7 +744,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp reports a file that is too large and copies the others", NEEDS_ROOT, async () => {
+  it("`cp` reports a file that is too large and copies the others", NEEDS_ROOT, async () => {
     // Most other file systems have no such files.
     await using mount = await testMount("tmpfs", () => "size=1m");
     await mkdir(mount.at("tree"));
@@ -768,7 +768,7 @@ describe("guestctl cp", () => {
     assert.deepEqual((await directory.names()).toSorted(), ["in", "out"]);
   });
 
-  it("cp shows its progress on a terminal", async (t) => {
+  it("`cp` shows its progress on a terminal", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");
       return;

@@ -25,7 +25,7 @@ const ENV = { PATH: "/usr/bin:/bin" };
 const { env } = await agentForAllTests();
 
 describe("guestctl", () => {
-  test("guestctl --help lists every command, each with help and examples", async () => {
+  test("`guestctl --help` lists every command, each with help and examples", async () => {
     const { stdout, exitCode } = await runGuestctl(["--help"], ENV);
     assert.equal(exitCode, 0);
     const names = Array.from(stdout.matchAll(/^ {2}([a-z][a-z-]*) {2,}/gm), (match) => match[1] ?? "");
@@ -76,7 +76,7 @@ describe("guestctl", () => {
     }
   });
 
-  test("guestctl sandbox without SQLite names the Node version that it requires", async () => {
+  test("`guestctl sandbox` without SQLite names the Node version that it requires", async () => {
     const old = { ...ENV, NODE_OPTIONS: "--no-experimental-sqlite" };
     assert.match(
       (await runGuestctl(["sandbox", "create", "debian:12"], old)).stderr,
@@ -84,7 +84,7 @@ describe("guestctl", () => {
     );
   });
 
-  test("guestctl --version prints its version", async () => {
+  test("`guestctl --version` prints its version", async () => {
     assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
   });
 
@@ -205,7 +205,7 @@ describe("guestctl", () => {
     assert.equal(existsSync("directory"), false, "no credentials were issued");
   });
 
-  test("guestctl reports a wrong command line as JSON with --json", async () => {
+  test("guestctl reports a wrong command line as JSON with `--json`", async () => {
     const { stdout, stderr, exitCode } = await runGuestctl(["exec", "-t", "--json", "ls"], ENV);
     assert.deepEqual([stdout, exitCode], ["", 125]);
     assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json cannot be combined (see --help)" } });

@@ -56,14 +56,14 @@ function changesOf(samples: readonly Sample[]): string[] {
 const agent = forAllTests(await startIssuedAgent());
 
 describe("what guestctl health --watch prints", () => {
-  test("health --watch prints the first answer and nothing while it is unchanged", () => {
+  test("`health --watch` prints the first answer and nothing while it is unchanged", () => {
     assert.deepEqual(changesOf([up(0), up(1_000), up(2_000)]), ["up and ready"]);
     assert.deepEqual(changesOf([up(0, { ready: false, readyCmdExit: -1 })]), [
       "up, not ready (ready_cmd: no result yet)",
     ]);
   });
 
-  test("health --watch prints one line when an agent is lost or reconnected", () => {
+  test("`health --watch` prints one line when an agent is lost or reconnected", () => {
     const samples = [up(0), lost(1_000), lost(2_000), up(4_500)];
     assert.deepEqual(changesOf(samples), [
       "up and ready",
@@ -72,20 +72,20 @@ describe("what guestctl health --watch prints", () => {
     ]);
   });
 
-  test("with several addresses, health --watch prints the current one, and each change", () => {
+  test("with several addresses, `health --watch` prints the current address and each change", () => {
     const [first, second] = ["vsock+unix:/run/vm.sock:7071", "10.0.0.7:7071"];
     const samples = [first, first, second].map((address, n) => ({ ...up(n * 1_000), address }));
     assert.deepEqual(changesOf(samples), ["up and ready", `address ${first}`, `address ${second}`]);
   });
 
-  test("health --watch escapes control characters from the sandbox", () => {
+  test("`health --watch` escapes control characters from the sandbox", () => {
     const escape = "\u001b]0;evil\u0007";
     const texts = changesOf([up(0), { ...up(1_000), agentVersion: escape }, lost(2_000, escape)]);
     assert.equal(texts.length, 3);
     for (const text of texts) assert.doesNotMatch(text, /\p{Cc}/u);
   });
 
-  test("health --watch prints changes of readiness, freeze, idleness, agent and clock", () => {
+  test("`health --watch` prints changes of readiness, freeze, idleness, agent and clock", () => {
     const idleDeclared = timestampFromMs(5);
     const restored = { ...up(6_000, { idleDeclared }, -3_600_000), agentVersion: "1.2.4" };
     const samples = [
@@ -111,7 +111,7 @@ describe("what guestctl health --watch prints", () => {
 });
 
 describe("guestctl health --watch", () => {
-  test("health --watch reports a lost agent and reconnects to its successor", async (t) => {
+  test("`health --watch` reports a lost agent and reconnects to its successor", async (t) => {
     const port = await freePort();
     const options = { env: { SVC_GUEST_PORT: String(port) } };
     const first = await startIssuedAgent(options);
@@ -133,7 +133,7 @@ describe("guestctl health --watch", () => {
     }
   });
 
-  test("health --watch --count exits after that many checks with the last status", async () => {
+  test("`health --watch --count` exits after that many checks with the last status", async () => {
     const look = ["health", "--watch", "--json", "--interval", "100ms", "--count"];
     await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["false"] } },
@@ -147,7 +147,7 @@ describe("guestctl health --watch", () => {
     assert.deepEqual([state, error["status"]], ["lost", "UNAVAILABLE"]);
   });
 
-  test("health --watch fails at once on a wrong token", async () => {
+  test("`health --watch` fails at once on a wrong token", async () => {
     await using directory = await testDirectory();
     for (const name of ["ca.pem", "client.pem", "client.key"]) {
       await copyFile(join(agent.credentialsDir, name), directory.at(name));
@@ -162,7 +162,7 @@ describe("guestctl health --watch", () => {
     );
   });
 
-  test("health --watch --json prints every check, also after a restore", async () => {
+  test("`health --watch --json` prints every check, also after a restore", async () => {
     const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
     const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
       const { value } = (await guestctl.lines.next()) as { value: string };
@@ -184,7 +184,7 @@ describe("guestctl health --watch", () => {
 });
 
 describe("guestctl health", () => {
-  test("health prints a table by default", async () => {
+  test("`health` prints a table by default", async () => {
     const { stdout, stderr, exitCode } = await runGuestctl(["health"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, ""]);
     const time = String.raw`\d{4}-\d\d-\d\dT[\d:.]+Z`;
@@ -219,7 +219,7 @@ describe("guestctl health", () => {
     assert.equal("address_in_use" in (JSON.parse(single.stdout) as object), false);
   });
 
-  test("health reports a frozen session and one that thawed without restore steps", NEEDS_ROOT, async (t) => {
+  test("`health` reports a frozen session and one that thawed without restore steps", NEEDS_ROOT, async (t) => {
     await using frozen = await startIssuedAgent();
     if (lacksCgroups(t, frozen)) return;
     const env = guestctlVariables(frozen);
@@ -241,7 +241,7 @@ describe("guestctl health", () => {
     assert.match(late.stderr, /^guestctl: warning: the session ran before these restore steps/m);
   });
 
-  test("health exits with 1 and a reason while the workload is unready", async () => {
+  test("`health` exits with 1 and a reason while the workload is unready", async () => {
     await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["sh", "-c", "exit 9"] } },
     });
@@ -252,7 +252,7 @@ describe("guestctl health", () => {
     assert.match(stdout, /^ready: +no \(ready_cmd: exit 9\)$/m);
   });
 
-  test("health says which credentials do not match", async () => {
+  test("`health` says which credentials do not match", async () => {
     await using other = await startIssuedAgent();
     const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
     const said = /; put the certificate of the authority that issued the agent's certificate into ca\.pem\n$/;

@@ -38,7 +38,7 @@ describe("answers to words of other tools", () => {
     assert.deepEqual(unknown, []);
   });
 
-  test("guestctl sandbox has each verb of docker container, or a hint", async () => {
+  test("`guestctl sandbox` has each verb of docker container, or a hint", async () => {
     const { subcommands } = (await COMMANDS.get("sandbox")?.load()) ?? {};
     const answered = new Set(SANDBOX_VERBS.flatMap(([words]) => words.split(" ")));
     assert.deepEqual(

@@ -93,7 +93,7 @@ describe("a tree of a hostile sandbox", () => {
       );
     });
 
-  it("cp writes nothing through a copied symlink, neither locally nor in archives", async () => {
+  it("`cp` writes nothing through a copied symlink, neither locally nor in archives", async () => {
     const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
     const { directory } = sandbox;
@@ -107,7 +107,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.equal(archived.stdout.includes("evil"), false);
   });
 
-  it("cp skips a name that is too long for this machine", async () => {
+  it("`cp` skips a name that is too long for this machine", async () => {
     const stream = [items(item(`${"n/".repeat(2_100)}n`, "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
     const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", sandbox.directory.at("here"));
@@ -116,7 +116,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.deepEqual(await readdir(sandbox.directory.at("here")), ["last"]);
   });
 
-  it("cp counts failed entries whose names the agent does not send", async () => {
+  it("`cp` counts failed entries whose names the agent does not send", async () => {
     const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
     for (const [fields, lines, last] of [
       [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, whose names the sandbox's agent did not send$/],
@@ -134,7 +134,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("cp of a directory skips files that became shorter; archives pad them", async () => {
+  it("`cp` of a directory skips files that became shorter; archives pad them", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],
@@ -181,7 +181,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
-  it("cp reports a single file that shrank; archives pad it with zeros", async () => {
+  it("`cp` reports a single file that shrank; archives pad it with zeros", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);
@@ -208,7 +208,7 @@ describe("text from a hostile sandbox", () => {
     assert.equal(json.stderr.includes("native code"), false);
   });
 
-  it("ls and rm escape control characters in names, with --json too", async () => {
+  it("`ls` and `rm` escape control characters in names, with `--json` too", async () => {
     const answers = {
       StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }),
       Remove: () => ({ removed: 1n, left: 1n, leftEntries: [{ name: Buffer.from(`n${evil}`), errno: `E${evil}` }] }),

@@ -37,7 +37,7 @@ describe("guestctl and kept commands", () => {
     assert.deepEqual(await listed(), []);
   });
 
-  test("guestctl end signals a running kept command and forgets an ended one", async () => {
+  test("`guestctl end` signals a running kept command and forgets an ended one", async () => {
     await guestctl(["exec", "--name", "server", "-d", "sleep", "1000"]);
     assert.equal((await guestctl(["end", "--signal", "int", "server"])).stdout, "ended: code 130, signal 2\n");
     assert.deepEqual(await listed(), []);
@@ -87,7 +87,7 @@ describe("guestctl and kept commands", () => {
     await processGone(second);
   });
 
-  test("guestctl end warns if the agent cannot find leftovers without cgroups", NEEDS_NAMESPACES, async () => {
+  test("`guestctl end` warns if the agent cannot find leftovers without cgroups", NEEDS_NAMESPACES, async () => {
     await using bare = await startIssuedAgent({ through: withoutCgroups() });
     const other = (args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(bare));
     await other(["exec", "--name", "leaver", "-d", "true"]);
@@ -97,7 +97,7 @@ describe("guestctl and kept commands", () => {
     assert.match(stderr, /^guestctl: warning: if leaver left processes running, they continue, .* no cgroups .*\n$/);
   });
 
-  test("exec of a kept command exits with 125 when another client attaches", async () => {
+  test("`exec` of a kept command exits with 125 when another client attaches", async () => {
     const first = startGuestctl(["exec", "--name", "shared", "--json", "sh", "-c", "echo up; exec sleep 1000"], env);
     const events = first.lines;
     const started = JSON.parse(String((await events.next()).value)) as Record<string, unknown>;
@@ -138,7 +138,7 @@ describe("guestctl and kept commands", () => {
     await guestctl(["end", "screen"]);
   });
 
-  test("--attach-or-start attaches to a running command and otherwise starts it", async () => {
+  test("`--attach-or-start` attaches to a running command and otherwise starts it", async () => {
     const run = (script: string): Promise<GuestctlResult> =>
       guestctl(["exec", "--name", "one", "-A", "sh", "-c", script]);
     assert.equal((await run("echo new")).stdout, "new\n");
@@ -150,7 +150,7 @@ describe("guestctl and kept commands", () => {
     assert.equal((await run("echo anew")).stdout, "anew\n");
   });
 
-  test("kill sends signals by name or number to a kept command", async () => {
+  test("`kill` sends signals by name or number to a kept command", async () => {
     const script = 'for s in HUP INT USR1 TERM; do trap "echo $s" $s; done; echo up; while :; do sleep 0.05; done';
     const running = startGuestctl(["exec", "--name", "target", "bash", "-c", script], env);
     assert.equal((await running.lines.next()).value, "up");

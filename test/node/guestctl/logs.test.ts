@@ -22,7 +22,7 @@ const HELD = ALL.slice(ALL.length - 1_000 + "err\nhalf".length);
 const logs = (...args: string[]) => runGuestctl(["logs", ...args], env);
 
 describe("guestctl logs", () => {
-  test("logs prints the kept output from an offset, or its last lines", async () => {
+  test("`logs` prints the kept output from an offset, or its last lines", async () => {
     await agent.printed(/\n1000\n/);
     assert.deepEqual(await logs(), { stdout: HELD, stderr: "err\nhalf", exitCode: 0 });
     const since = await logs("--from-offset", `${ALL.length - 10},4`);
@@ -50,7 +50,7 @@ describe("guestctl logs", () => {
     assert.deepEqual(rest, []);
   });
 
-  test("logs -f resumes after a lost connection without losing or repeating bytes", async () => {
+  test("`logs -f` resumes after a lost connection without losing or repeating bytes", async () => {
     await using proxy = await relayTo(agent.port);
     const cut = startGuestctl(["logs", "-f", "--json", "-n", "1"], {
       ...env,
@@ -86,7 +86,7 @@ describe("guestctl logs", () => {
     assert.deepEqual(await agent.exited, { code: 4, signal: null });
   });
 
-  test("logs says where the output goes if it is not kept", async () => {
+  test("`logs` says where the output goes if it is not kept", async () => {
     await using inheriting = await startIssuedAgent({ process: { args: ["sleep", "1000"] } });
     const { stderr, exitCode } = await runGuestctl(["logs"], guestctlVariables(inheriting));
     assert.match(stderr, /only goes to the console.*"output": \{"keep": \{\}\}.*WORKLOAD_OUTPUT_NOT_KEPT/);

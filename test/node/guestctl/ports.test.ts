@@ -29,7 +29,7 @@ async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
 }
 
 describe("guestctl forward", () => {
-  test("forward connects local ports to ports and unix sockets until SIGTERM", async () => {
+  test("`forward` connects local ports to ports and unix sockets until SIGTERM", async () => {
     await using server = await listener(echo);
     const path = directory.at("server.sock");
     await using _unix = await listener((socket) => void socket.end("from the socket"), { path });
@@ -49,7 +49,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("forward replaces a stale local unix socket and removes its own", async () => {
+  test("`forward` replaces a stale local unix socket and removes its own", async () => {
     await using server = await listener(echo);
     const path = directory.at("local.sock");
     const sent = Buffer.from("over a unix socket");
@@ -65,7 +65,7 @@ describe("guestctl forward", () => {
     await assert.rejects(stat(path), { code: "ENOENT" });
   });
 
-  test("forward continues after a connection over a unix socket failed", async () => {
+  test("`forward` continues after a connection over a unix socket failed", async () => {
     const port = await freePort();
     const path = directory.at("failing.sock");
     const running = startGuestctl(["forward", `${path}:${port}`], env);
@@ -77,7 +77,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("forward does not replace files, directories or symlinks with its socket", async () => {
+  test("`forward` does not replace files, directories or symlinks with its socket", async () => {
     await using server = await listener(echo);
     const file = directory.at("precious");
     await writeFile(file, "precious");
@@ -91,7 +91,7 @@ describe("guestctl forward", () => {
     assert.ok((await stat(directory.at("directory"))).isDirectory());
   });
 
-  test("forward --wait listens once a program listens in the sandbox", async () => {
+  test("`forward --wait` listens once a program listens in the sandbox", async () => {
     const port = await freePort();
     const running = startGuestctl(["forward", "--wait", "--json", `0:${port}`], env);
     await using _server = await listener(echo, { port, host: "127.0.0.1" });
@@ -104,7 +104,7 @@ describe("guestctl forward", () => {
     assertRefused(late, /^guestctl: nothing listened on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
   });
 
-  test("forward reports and resets a failed connection, then continues", async () => {
+  test("`forward` reports and resets a failed connection, then continues", async () => {
     const port = await freePort();
     const [file, ...args] = GUESTCTL;
     const running = execa(file, [...args, "forward", `0:${port}`], { env, extendEnv: false, reject: false });
@@ -122,7 +122,7 @@ describe("guestctl forward", () => {
     );
   });
 
-  test("forward rereads credentials after the agent rejects them", async () => {
+  test("`forward` rereads credentials after the agent rejects them", async () => {
     await using server = await listener(echo);
     const credentials = directory.at("renewed");
     await mkdir(credentials);
@@ -138,7 +138,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("forward fails if the local port is in use", async () => {
+  test("`forward` fails if the local port is in use", async () => {
     await using taken = await listener();
     const { exitCode, stderr } = await runGuestctl(["forward", `${taken.port}:80`], env);
     assert.equal(exitCode, 125);
@@ -147,7 +147,7 @@ describe("guestctl forward", () => {
 });
 
 describe("guestctl connect", () => {
-  test("connect joins standard input and output to a sandbox's port", async () => {
+  test("`connect` joins standard input and output to a sandbox's port", async () => {
     await using server = await listener(echo);
     const [file, ...args] = GUESTCTL;
     const sent = randomBytes(2 ** 20);
@@ -169,7 +169,7 @@ describe("guestctl connect", () => {
     assert.equal((await running).exitCode, 0);
   });
 
-  test("connect reports a refused and a reset connection", async () => {
+  test("`connect` reports a refused and a reset connection", async () => {
     const refused = await runGuestctl(["connect", String(await freePort())], env);
     assert.deepEqual([refused.stdout, refused.exitCode], ["", 125]);
     assert.match(refused.stderr, /nothing listens there.*\[FAILED_PRECONDITION, PORT_REFUSED\]/);
@@ -188,7 +188,7 @@ async function hostileServer(host: string): Promise<{ readonly port: number; rea
 }
 
 describe("guestctl ports", () => {
-  test("ports lists listeners, where they can be reached, and escaped process names", async () => {
+  test("`ports` lists listeners, their reachability, and escaped names of processes", async () => {
     const { port, server } = await hostileServer("127.0.0.1");
     try {
       const { stdout, exitCode } = await runGuestctl(["ports"], env);
@@ -206,7 +206,7 @@ describe("guestctl ports", () => {
     }
   });
 
-  test("ports --watch continues across restore steps until a signal", async () => {
+  test("`ports --watch` continues across restore steps until a signal", async () => {
     const watch = startGuestctl(["ports", "--watch"], env);
     let seen = "";
     watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));

@@ -24,7 +24,7 @@ async function kept(name: string, args: readonly string[]): Promise<AsyncDisposa
 }
 
 describe("guestctl ps", () => {
-  test("guestctl ps shows each process's command, and --json all its fields", async () => {
+  test("`guestctl ps` shows each process's command, and `--json` all its fields", async () => {
     await using job = await kept("job", ["sh", "-c", "sleep 1001; :"]);
     const { stdout, exitCode } = await runGuestctl(["ps"], env);
     assert.equal(exitCode, 0);
@@ -46,19 +46,19 @@ describe("guestctl ps", () => {
     assert.match(pids, /^\d+\n$/);
   });
 
-  test("guestctl ps accepts options of ps and docker that change nothing", async () => {
+  test("`guestctl ps` accepts options of ps and docker that change nothing", async () => {
     for (const args of [["aux"], ["-ef"], ["-a"], ["--all", "--no-trunc"], ["-o", "json"]])
       assert.match((await runGuestctl(["ps", ...args], env)).stdout, /sleep/, args.join(" "));
   });
 
-  test("guestctl ps NAME suggests --sandbox if no kept command has that name", async () => {
+  test("`guestctl ps NAME` suggests `--sandbox` if no kept command has that name", async () => {
     assertRefused(
       await runGuestctl(["ps", "box"], env),
       /no process belongs to a kept command "box"; if it is a sandbox: --sandbox box \(see --help\)\n$/,
     );
   });
 
-  test("guestctl ps, top and kill suggest exec -- ps for older agents", async () => {
+  test("`guestctl ps`, `top` and `kill` suggest `exec -- ps` for older agents", async () => {
     await using directory = await testDirectory();
     await using old = await startStandIn({
       service: new ReleasedSchema().service(),
@@ -76,7 +76,7 @@ describe("guestctl ps", () => {
 });
 
 describe("guestctl top", () => {
-  test("guestctl top shows the busiest process first, with its share", async () => {
+  test("`guestctl top` shows the busiest process first, with its share", async () => {
     await using busy = await kept("busy", ["sh", "-c", "while :; do :; done"]);
     const { stdout, exitCode } = await runGuestctl(["top", "-n", "2", "-d", "0.5", "--json"], env);
     assert.equal(exitCode, 0);
@@ -96,7 +96,7 @@ describe("guestctl top", () => {
     assert.equal(text.trimEnd().split("\n").length, 2);
   });
 
-  test("guestctl top at a terminal refreshes until q and restores the screen", async () => {
+  test("`guestctl top` at a terminal refreshes until q and restores the screen", async () => {
     await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env });
     const line = GUESTCTL.map((word) => `'${word}'`).join(" ");
     terminal.type(`echo before; ${line} top -d 500ms; echo after-$?\n`);
@@ -108,13 +108,13 @@ describe("guestctl top", () => {
     await terminal.expect(/^echo$/m);
   });
 
-  test("guestctl top refuses an interval that would load the sandbox", async () => {
+  test("`guestctl top` refuses an interval that would load the sandbox", async () => {
     assertRefused(await runGuestctl(["top", "-d", "0.1"], env), /--interval must be at least 500ms/);
   });
 });
 
 describe("guestctl kill", () => {
-  test("guestctl kill signals one process by its id", async () => {
+  test("`guestctl kill` signals one process by its id", async () => {
     await using job = await kept("job", ["sh", "-c", "sleep 1002; echo $?; exec sleep 1003"]);
     const childOf = async (): Promise<number> => {
       for (;;) {
@@ -137,13 +137,13 @@ describe("guestctl kill", () => {
     await attached.detach();
   });
 
-  test("guestctl kill reaches no process outside of the session", async () => {
+  test("`guestctl kill` reaches no process outside of the session", async () => {
     for (const pid of [agent.pid, process.pid, 1, 4_194_305])
       assertRefused(await runGuestctl(["kill", String(pid)], env), /no process \d+ belongs to the sandbox's workload/);
     await client.health();
   });
 
-  test("guestctl kill accepts a kept command whose name is a number", async () => {
+  test("`guestctl kill` accepts a kept command whose name is a number", async () => {
     await using _job = await kept("4194305", ["sleep", "1004"]);
     assert.equal((await runGuestctl(["kill", "4194305"], env)).exitCode, 0);
     const { exit } = (await client.commands.list()).find(({ name }) => name === "4194305") ?? {};

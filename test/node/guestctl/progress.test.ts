@@ -61,7 +61,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("the progress of guestctl cp", () => {
-  test("cp shows elapsed seconds while stalled, and its duration when it ends", async (t) => {
+  test("`cp` shows elapsed seconds while stalled, and its duration when it ends", async (t) => {
     await using agent = await startIssuedAgent();
     await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);

@@ -34,7 +34,7 @@ describe("guestctl sandbox metrics --listen", NEEDS, async () => {
     assert.equal(exitCode, 0, stderr);
   }
 
-  it("metrics --listen serves text that promtool and Prometheus accept", async () => {
+  it("`metrics --listen` serves text that promtool and Prometheus accept", async () => {
     const server = startGuestctl(["sandbox", "metrics", "--listen", "0"], env);
     const url = new URL(String((await server.lines.next()).value));
     const input = await (await fetch(url)).text();

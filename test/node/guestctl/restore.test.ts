@@ -23,7 +23,7 @@ const credentials = forAllTests(await testDirectory());
 await writeFile(credentials.at("token"), "any");
 
 describe("guestctl hook", () => {
-  test("guestctl hook runs a hook, prints its output and returns its status", async () => {
+  test("`guestctl hook` runs a hook, prints its output and returns its status", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const env = guestctlVariables(agent);
     const pre = await runGuestctl(["hook", "pre-snapshot"], env);
@@ -45,7 +45,7 @@ describe("guestctl hook", () => {
     });
   });
 
-  test("guestctl hook at a terminal shows that it waits, then its duration", async () => {
+  test("`guestctl hook` at a terminal shows that it waits, then its duration", async () => {
     await using directory = await testDirectory();
     const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
@@ -56,14 +56,14 @@ describe("guestctl hook", () => {
     await terminal.read(/\r\p{Cc}\[Kguestctl: the pre-snapshot hook took \d+\.\d s\r\nout\r\nstatus-0\r\n/u);
   });
 
-  test("guestctl hook escapes control characters in the hook's output", async () => {
+  test("`guestctl hook` escapes control characters in the hook's output", async () => {
     const script = "printf 'a\\033[31m\\tb\\nc\\n'; printf 'd\\a\\302\\233\\n' >&2";
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
     const { exitCode, stdout, stderr } = await runGuestctl(["hook", "pre-snapshot"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stdout, stderr], [0, "a?[31m\tb\nc\n", "d??\n"]);
   });
 
-  test("guestctl hook succeeds and reports it if no hook is configured", async () => {
+  test("`guestctl hook` succeeds and reports it if no hook is configured", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);
@@ -80,14 +80,14 @@ describe("guestctl hook", () => {
 });
 
 describe("guestctl restore", NEEDS_CREDIT, () => {
-  test("restore --no-time sends entropy but does not set the clock", async () => {
+  test("`restore --no-time` sends entropy but does not set the clock", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stdout } = await runGuestctl(["restore", "--no-time"], guestctlVariables(agent));
     assert.equal(exitCode, 0);
     assert.equal(stdout, "entropy:  64 bytes mixed in, credited\nclock:    left alone\ndegraded: no\n");
   });
 
-  test("restore exits with 1 if a restore step failed", async () => {
+  test("`restore` exits with 1 if a restore step failed", async () => {
     await using agent = await startIssuedAgent(WITHOUT_CLOCK);
     const args = ["restore", "--json"];
     const { exitCode, stdout } = await runGuestctl(args, guestctlVariables(agent));
@@ -105,7 +105,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.ok(Math.abs(Number(drift)) < 60_000, String(drift));
   });
 
-  test("restore fails if the restore steps take longer than --timeout", async () => {
+  test("`restore` fails if the restore steps take longer than `--timeout`", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => new Promise(() => {}) },
@@ -115,7 +115,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, 1);
   });
 
-  test("restore fails if the agent cannot be reached within --wait", async () => {
+  test("`restore` fails if the agent cannot be reached within `--wait`", async () => {
     const path = credentials.at("agent.sock");
     await using refusing = await listener((socket) => socket.destroy(), { path });
     const args = ["restore", "--wait", "1ms", "--address", `unix:${path}`, "--credentials", credentials.path];
@@ -126,7 +126,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
 });
 
 describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
-  test("restore-sequence runs the restore steps and hook and prints the guest's health", async () => {
+  test("`restore-sequence` runs the restore steps and hook and prints the guest's health", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const { exitCode, stdout } = await runGuestctl(["restore-sequence", "--no-time"], guestctlVariables(agent));
     assert.equal(exitCode, 0);
@@ -144,7 +144,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });
 
-  test("restore-sequence repeats the restore steps once if the clock is off", async () => {
+  test("`restore-sequence` repeats the restore steps once if the clock is off", async () => {
     const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
       await using agent = await startGuestWithClock(errorsMs);
       const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials.path, ...options];
@@ -166,7 +166,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(repeated?.["duties"] !== undefined);
   });
 
-  test("restore-sequence exits with 1 and reports in JSON what failed", async () => {
+  test("`restore-sequence` exits with 1 and reports in JSON what failed", async () => {
     await using agent = await startIssuedAgent({
       ...WITHOUT_CLOCK,
       hooks: { post_restore: { args: ["sh", "-c", "exit 5"] } },

@@ -29,13 +29,13 @@ describe("guestctl rsh", () => {
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["rsh", ...args], env, input);
 
-  test("rsh runs its joined arguments in the user's shell and home directory", async () => {
+  test("`rsh` runs its joined arguments in the user's shell and home directory", async () => {
     const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
     const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
   });
 
-  test("rsh starts in the user's home although the workload's directory is gone", async () => {
+  test("`rsh` starts in the user's home although the workload's directory is gone", async () => {
     await using gone = await testDirectory();
     const cwd = join(gone.path, "workload");
     await mkdir(cwd);
@@ -45,32 +45,32 @@ describe("guestctl rsh", () => {
     assert.deepEqual([stdout, stderr, exitCode], [`${homedir()}\n`, "", 3]);
   });
 
-  test("rsh passes words after the host to the command unchanged", async () => {
+  test("`rsh` passes words after the host to the command unchanged", async () => {
     for (const words of [["any"], ["--", "any"], ["any", "--"]]) {
       const { stdout } = await rsh([...words, 'printf "%s,"', "-l", "-t", "--help"]);
       assert.equal(stdout, "-l,-t,--help,");
     }
   });
 
-  test("rsh passes standard input and its end; -n passes nothing", async () => {
+  test("`rsh` passes standard input and its end; `-n` passes nothing", async () => {
     assert.equal((await rsh(["any", "cat"], "some input")).stdout, "some input");
     assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
   });
 
-  test("rsh takes the user from -l, -o User= or USER@HOST", NEEDS_ROOT, async () => {
+  test("`rsh` takes the user from `-l`, `-o User=` or USER@HOST", NEEDS_ROOT, async () => {
     // An id without an entry has no shell of its own, and gets /bin/sh.
     for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
       assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
     }
   });
 
-  test("rsh accepts the options that programs pass to ssh", async () => {
+  test("`rsh` accepts the options that programs pass to ssh", async () => {
     const options = "-F /dev/null -o BatchMode=yes -oPort=22 -q -C -T -n -x -a -p 22 -i/k".split(" ");
     const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
   });
 
-  test("rsh -v reports each attempt to connect, like ssh -v", async () => {
+  test("`rsh -v` reports each attempt to connect, as `ssh -v` does", async () => {
     const { stdout, stderr, exitCode } = await rsh(["-vv", "any", "echo", "ok"]);
     assert.deepEqual([stdout, exitCode], ["ok\n", 0]);
     assert.match(
@@ -103,7 +103,7 @@ describe("guestctl rsh", () => {
     assert.deepEqual([exitCode, (await rsh(["-s", "any", "a;b"])).exitCode], [127, 255]);
   });
 
-  test("rsh exits with 255 if rsh fails, otherwise with the shell's status", async () => {
+  test("`rsh` exits with 255 if rsh fails, otherwise with the shell's status", async () => {
     assert.equal((await rsh(["any", "no-such-command"])).exitCode, 127);
     assert.equal((await rsh(["any", "kill -9 $$"])).exitCode, 137);
     for (const [args, said] of [
@@ -117,14 +117,14 @@ describe("guestctl rsh", () => {
     assert.equal(nowhere.exitCode, 255, nowhere.stderr);
   });
 
-  test("rsh takes HOST as a sandbox's name if no address is set", async () => {
+  test("`rsh` takes HOST as a sandbox's name if no address is set", async () => {
     const { GUESTCTL_ADDRESS: _, GUESTCTL_CREDENTIALS: __, ...rest } = env;
     const { stderr, exitCode } = await runGuestctl(["rsh", "user@box", "true"], { ...rest, HOME: "/nonexistent" });
     assert.equal(exitCode, 255);
     assert.match(stderr, /there is no sandbox "?box/);
   });
 
-  test("rsh exits with the command's status after its output reader closed", async () => {
+  test("`rsh` exits with the command's status after its output reader closed", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
     assert.equal((await guestctl.lines.next()).value, "out");
     guestctl.stdout.destroy();
@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("rsh allocates a terminal on terminals and with `-tt`, never with `-T`", async () => {
+  test("`rsh` allocates a terminal on terminals and with `-tt`, never with `-T`", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

@@ -35,7 +35,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const json = async (...args: readonly string[]): Promise<Json> =>
     JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
 
-  test("sandbox create prints its steps; ls and status print the sandbox's address", async () => {
+  test("`sandbox create` prints its steps; `ls` and `status` print the sandbox's address", async () => {
     const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
     const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
     assertRefused(made, /^guestctl: create box: check the image and the daemon\n/, 0);
@@ -58,7 +58,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((first["tags"] as Json)["svc.node_id"], "node-7");
   });
 
-  test("standby, resume, snapshot and fork exit with 1 after degraded restore steps", async () => {
+  test("`standby`, `resume`, `snapshot` and `fork` exit with 1 after degraded restore steps", async () => {
     const asleep = await sandbox("standby", "box", "--freeze", "off");
     const words = "box is on standby; PRE_SNAPSHOT: not configured; session not frozen\n";
     assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
@@ -231,7 +231,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("sandbox -v reports requests, dialled addresses and retries, but no token", async () => {
+  test("`sandbox -v` reports requests, dialled addresses and retries, but no token", async () => {
     const secrets = [String(env["HYPEMAN_API_KEY"])];
     const listed = await sandbox("ls", "-v");
     const at = `guestctl: substrate's daemon at ${substrate.baseUrl}, with the token of HYPEMAN_API_KEY\n`;
@@ -271,7 +271,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       for (const secret of secrets) assert.ok(!`${stdout}${stderr}`.includes(secret), `${secret} in ${stderr}`);
   });
 
-  test("sandbox -v reports each retry while the agent does not answer yet", async (t) => {
+  test("`sandbox -v` reports each retry while the agent does not answer yet", async (t) => {
     const started = join(directory, "started.fifo");
     execFileSync("mkfifo", [started]);
     // Its machine has an address already, and closes each connection to it until the agent listens.
@@ -296,7 +296,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "late")).exitCode, 0);
   });
 
-  test("sandbox ls -q prints names, and --filter selects sandboxes", async () => {
+  test("`sandbox ls -q` prints names, and `--filter` selects sandboxes", async () => {
     for (const [filters, names] of [
       [[], "box\ntwin\ntaken\n"],
       [["kind=snapshot"], "taken\n"],
@@ -311,7 +311,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("sandbox create passes variables and takes the command after the image", async () => {
+  test("`sandbox create` passes variables and takes the command after the image", async () => {
     const file = join(directory, "variables.env");
     await writeFile(file, "FROM_FILE=1\n");
     const command = ["sh", "-c", 'echo "$FROM_FILE $GIVEN"; exec sleep 100000'];
@@ -326,7 +326,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "vars")).exitCode, 0);
   });
 
-  test("sandbox publish and unpublish start and stop routing a hostname", async () => {
+  test("`sandbox publish` and `sandbox unpublish` start and stop routing a hostname", async () => {
     const [port, listen] = [String(await freePort()), String(await freePort())];
     const args = ["publish", "box", port, "web.example.com", "--listen", listen];
     const unknown = await sandbox(...args);
@@ -347,7 +347,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.ingresses.list({}), []);
   });
 
-  test("sandbox stop and start stop a sandbox and boot it again", async () => {
+  test("`sandbox stop` stops a sandbox, and `sandbox start` boots it again", async () => {
     await sandbox("create", "--name", "other", "--hypervisor", "qemu", "--overlay-size", "20GB", "--vcpus", "1", IMAGE);
     const { hypervisor, overlay_size, vcpus } = substrate.created.at(-1) ?? {};
     assert.deepEqual([hypervisor, overlay_size, vcpus], ["qemu", "20GB", 1]);
@@ -359,12 +359,12 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "other")).exitCode, 0);
   });
 
-  test("sandbox sweep suggests --take-over for another journal's sandboxes", async () => {
+  test("`sandbox sweep` suggests `--take-over` for another journal's sandboxes", async () => {
     const other = { ...env, GUESTCTL_STATE: join(substrate.stateDirectory, "../other-cli") };
     assertRefused(await runGuestctl(["sandbox", "sweep"], other), /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });
 
-  test("sandbox watch runs until SIGINT, and ls works at the same time", async () => {
+  test("`sandbox watch` runs until SIGINT, and `sandbox ls` works meanwhile", async () => {
     const made = await sandbox("create", "--name", "idler", "--idle-action", "standby", "--process", idle, IMAGE);
     assert.equal(made.exitCode, 0, made.stderr);
     const watch = startGuestctl(["sandbox", "watch", "--poll", "50ms", "--json"], env);
@@ -381,7 +381,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await watch.ended, 0);
   });
 
-  test("sandbox metrics prints each metric once, for every running sandbox", async () => {
+  test("`sandbox metrics` prints each metric once, for every running sandbox", async () => {
     const { stdout, exitCode } = await sandbox("metrics");
     assert.equal(exitCode, 0);
     for (const name of ["box", "twin"]) {
@@ -400,7 +400,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     );
   });
 
-  test("sandbox metrics --listen serves metrics over HTTP until SIGINT", async () => {
+  test("`sandbox metrics --listen` serves metrics over HTTP until SIGINT", async () => {
     const server = startGuestctl(["sandbox", "metrics", "--listen", "0"], env);
     const line = await server.lines.next();
     const url = String(line.value);
@@ -416,7 +416,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assertRefused(await sandbox("metrics", "--listen", "here"), /--listen requires \[HOST:\]PORT, not "here"/);
   });
 
-  test("sandbox rm removes every sandbox, and sweep then finds nothing", async () => {
+  test("`sandbox rm` removes every sandbox, and `sandbox sweep` then finds nothing", async () => {
     await sandbox("stop", "box");
     const stopped = await runGuestctl(["exec", "--sandbox", "box", "--", "true"], env);
     assert.match(stopped.stderr, /box is stopped .*; boot it again: guestctl sandbox start box\n$/);

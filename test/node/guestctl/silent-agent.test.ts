@@ -28,7 +28,7 @@ const env = {
   GUESTCTL_CREDENTIALS: directory.path,
 };
 
-test("usage --watch continues if an agent accepts a connection without answering", async () => {
+test("`usage --watch` continues if an agent accepts a connection without answering", async () => {
   let asked = 0;
   const healthy = { alive: true, ready: true };
   await using agent = await startStandIn({
@@ -80,7 +80,7 @@ describe("guestctl with an agent that accepts calls and answers none", () => {
   }
 });
 
-test("usage --watch ends at SIGINT although its output is not read", async () => {
+test("`usage --watch` ends at SIGINT although its output is not read", async () => {
   await using agent = await startStandIn({
     service: [GuestAgent, UsageService],
     answers: { Health: () => ({ alive: true, ready: true }) },

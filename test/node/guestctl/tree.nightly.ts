@@ -88,7 +88,7 @@ async function makeTree(root: string): Promise<void> {
 }
 
 describe("guestctl cp of trees", NEEDS_ROOT, () => {
-  it("a copied git tree satisfies rsync --checksum, diff -r and git fsck", async (t) => {
+  it("a copied git tree satisfies `rsync --checksum`, `diff -r` and `git fsck`", async (t) => {
     if (lacks(t, "rsync", "git")) return;
     const [source, guest, back] = ["source", "guest", "back"].map((name) => directory.at(name)) as [
       string,

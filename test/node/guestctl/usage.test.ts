@@ -9,7 +9,7 @@ const { env } = await agentForAllTests();
 const LINE = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? [\d.e+-]+)$/;
 
 describe("guestctl usage", () => {
-  test("usage prints the guest's usage as a table, JSON and Prometheus text", async () => {
+  test("`usage` prints the guest's usage as a table, JSON and Prometheus text", async () => {
     const { stdout, exitCode } = await runGuestctl(["usage"], env);
     assert.equal(exitCode, 0);
     assert.match(stdout, /^memory: +[\d.]+ \w+ of [\d.]+ \w+ available\n/);
@@ -44,7 +44,7 @@ describe("guestctl usage", () => {
     assert.match(seen, /^processors: +\d+, \d+\.\d % busy, since boot busy [\d.]+ s, steal [\d.]+ s$/m);
   });
 
-  test("usage rejects a too short interval and two output formats at once", async () => {
+  test("`usage` rejects a too short interval and two output formats at once", async () => {
     assertRefused(await runGuestctl(["usage", "--json", "--metrics"], env), /not both/);
     assertRefused(await runGuestctl(["usage", "--watch", "--interval", "900ms"], env), /must be 1000 to 86400000/);
   });

@@ -18,7 +18,7 @@ function started(...args: readonly string[]) {
 }
 
 describe("guestctl watch", () => {
-  test("watch prints a line per change, also across restores, until a signal", async () => {
+  test("`watch` prints a line per change, also across restores, until a signal", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("-r", `:${directory.path}`);
     await until(() => output.stderr.includes(`watching ${directory.path}\n`), "it has started");
@@ -40,7 +40,7 @@ describe("guestctl watch", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("watch --json prints matching changes, one object per line", async () => {
+  test("`watch --json` prints matching changes, one object per line", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("--json", "--name", "*.ts", "--ignore", "b.ts", directory.path);
     await until(() => output.stdout !== "", "it has started");
@@ -60,7 +60,7 @@ describe("guestctl watch", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("watch fails if the directory is missing or is removed", async () => {
+  test("`watch` fails if the directory is missing or is removed", async () => {
     await using directory = await testDirectory();
     const missing = await runGuestctl(["watch", directory.at("missing")], env);
     assert.equal(missing.exitCode, 125);

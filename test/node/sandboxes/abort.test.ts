@@ -106,7 +106,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("signal and requestTimeoutMs end the wait for another operation", async ({ substrate, node }) => {
+  it("`signal` and `requestTimeoutMs` end the wait for another operation", async ({ substrate, node }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const suspending = node.standby("box");
     await begun;

@@ -39,7 +39,7 @@ describe("the agent's volume", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("create fails with INVALID_SPEC if the agent's archive changes during upload", async () => {
+  test("`create` fails with INVALID_SPEC if the agent's archive changes during upload", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     substrate.interfere = (request, when) => {

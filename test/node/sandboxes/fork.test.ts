@@ -26,7 +26,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     return stdout.trim();
   }
 
-  test("fork with `env` sets variables in the fork, not in its source", async () => {
+  test("`fork` with `env` sets variables in the fork, not in its source", async () => {
     await sharedNode.fork("box", { name: "twin", env: { API_KEY: FORKS } });
     await sharedNode.snapshot("box", { name: "taken" });
     await sharedNode.fork("taken", { name: "later", env: { API_KEY: `${FORKS}-2`, STAGE: "" } });
@@ -54,7 +54,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.deepEqual(outputs, ["key-of-ann\n", "key-of-bob\n"]);
   });
 
-  test("resume sets variables from `env`, guestctl from --env and --env-file", async () => {
+  test("`resume` sets variables from `env`, guestctl from `--env` and `--env-file`", async () => {
     await sharedNode.standby("box");
     await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
     assert.equal(await seenIn("box"), "resumed test");
@@ -74,7 +74,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.equal(await seenIn("box"), "guestctl's own from the file");
   });
 
-  test("fork rejects an invalid env before copying, without showing its values", async () => {
+  test("`fork` rejects an invalid `env` before copying, without showing its values", async () => {
     for (const [env, words] of [
       [{ "A=B": SOURCES }, /env: "A=B" is not a valid name of a variable/],
       [{ "": SOURCES }, /env: "" is not a valid name/],
@@ -85,7 +85,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("resume with env fails with WRONG_STATE for a stopped or booting sandbox", async () => {
+  test("`resume` with `env` fails with WRONG_STATE for a stopped or booting sandbox", async () => {
     await sharedNode.create({ image: IMAGE, name: "fresh", process });
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });
     for (const name of ["box", "fresh"]) {
@@ -110,7 +110,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("sweep completes an interrupted boot; `env` can then replace variables at resume", async () => {
+  test("`sweep` completes an interrupted boot; `env` can then replace variables at resume", async () => {
     await sharedNode.create({ image: IMAGE, name: "booted", process });
     await sharedNode.stop("booted");
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });

@@ -211,7 +211,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
     await box.runs();
   });
 
-  test("resume and snapshot warn if the session thawed before its restore steps", async (t) => {
+  test("`resume` and `snapshot` warn if the session thawed before its restore steps", async (t) => {
     const workload = new Ticking(directory.path, "thawed-early");
     const args = ["sh", "-c", `trap '' INT; exec "$@"`, "sh", ...workload.args];
     await using box = await Box.open(t, { spec: { process: { args } } });
@@ -238,7 +238,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
     assert.ok(!codes.includes("THAWED_WITHOUT_DUTIES"), "it tells of the last time alone");
   });
 
-  test("standby succeeds for a session that is already frozen", async (t) => {
+  test("`standby` succeeds for a session that is already frozen", async (t) => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node } = box;

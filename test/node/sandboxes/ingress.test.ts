@@ -38,7 +38,7 @@ function serving(port: number, word: string): { readonly args: readonly string[]
 describe("publish", NEEDS_NAMESPACES, () => {
   before(() => node.create({ image: IMAGE, name: "box" }));
 
-  test("publish waits for the sandbox's server; until then its hostname returns 502", async () => {
+  test("`publish` waits for the sandbox's server; until then its hostname returns 502", async () => {
     await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.equal((await answer(HOSTNAME)).status, 502);
     assert.equal(
@@ -75,7 +75,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await assertRefused(taken, "ALREADY_EXISTS", /there is a sandbox or snapshot box already/, /choose another name/);
   });
 
-  test("publish warns if the server listens on the loopback interface only", async () => {
+  test("`publish` warns if the server listens on the loopback interface only", async () => {
     using client = await node.connect("box");
     const own = await freePort();
     const { args } = serving(own, "private");
@@ -118,7 +118,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     assert.equal((await answer(HOSTNAME)).status, 200, "that of the fork was not the origin's");
   });
 
-  test("remove deletes a sandbox's ingress before its instance", async () => {
+  test("`remove` deletes a sandbox's ingress before its instance", async () => {
     substrate.requests.length = 0;
     await node.remove("box");
     const deletions = substrate.requests.filter((call) => call.startsWith("DELETE"));
@@ -144,7 +144,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
 describe("publish failures", NEEDS_NAMESPACES, () => {
   before(() => node.create({ image: IMAGE, name: "box" }));
 
-  test("publish rejects invalid hostnames and ports with INVALID_SPEC, without a request", async () => {
+  test("`publish` rejects invalid hostnames and ports with INVALID_SPEC, without a request", async () => {
     const asked = substrate.requests.length;
     for (const hostname of [
       "{instance}.example.com",
@@ -166,7 +166,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.publish("none", 80, HOSTNAME)), "NOT_FOUND");
   });
 
-  test("publish fails with INGRESS_NOT_SERVED if another program has the host port", async () => {
+  test("`publish` fails with INGRESS_NOT_SERVED if another program has the host port", async () => {
     await using other = await listener();
     const publishing = node.publish("box", 80, HOSTNAME, { listenPort: other.port });
     const { message, nextStep } = await assertRefused(publishing, "INGRESS_NOT_SERVED");
@@ -175,7 +175,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("publish succeeds if only the daemon's response is lost", async () => {
+  test("`publish` succeeds if only the daemon's response is lost", async () => {
     substrate.fail("POST /ingresses", "cut", "after");
     const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
     const ids = substrate.ingresses.list({}).map(({ id }) => id);
@@ -188,7 +188,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("remove fails if deleting the ingress answers 500; sweep retries it", async () => {
+  test("`remove` fails if deleting the ingress answers 500; `sweep` retries it", async () => {
     // hypeman 8853445, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
     substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");
@@ -227,7 +227,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
   // The one above was free for a while, in which another test may have taken it.
   const another = freePort();
 
-  test("create and fork reject a name that a leftover ingress targets", async () => {
+  test("`create` and `fork` reject a name that a leftover ingress targets", async () => {
     await node.create({ image: IMAGE, name: "old" });
     const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
@@ -246,7 +246,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
     await node.remove("old");
   });
 
-  test("sweep removes this node's orphaned ingresses, and another journal's only with takeOver", async () => {
+  test("`sweep` removes this node's orphaned ingresses, and another journal's only with `takeOver`", async () => {
     const port = await another;
     await node.publish("box", 80, HOSTNAME, { listenPort: port });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});

@@ -89,7 +89,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
     });
   }
 
-  test("create fails early with AGENT_UNREACHABLE if the kernel cannot start the init", async () => {
+  test("`create` fails early with AGENT_UNREACHABLE if the kernel cannot start the init", async () => {
     // As on arm64 with release 0.17.0 (deviation 4). Linux, init/main.c: run_init_process() prints the errno, ENOEXEC.
     for (const words of [
       "Kernel panic - not syncing: Requested init /init failed (error -8).",

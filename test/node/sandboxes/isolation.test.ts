@@ -39,7 +39,7 @@ function notFrozen(outcome: { readonly warnings: readonly Warning[] } | undefine
 }
 
 describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
-  test("standby, resume, snapshot and fork of an unfreezable session warn NOT_FROZEN", async (t) => {
+  test("`standby`, `resume`, `snapshot` and `fork` of an unfreezable session warn NOT_FROZEN", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node } = place;
@@ -71,7 +71,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).ranUnfrozen, undefined, "a boot begins with memory of its own");
   });
 
-  test("fork with env fails with NOT_FROZEN before it clones an unfreezable session", async (t) => {
+  test("`fork` with `env` fails with NOT_FROZEN before it clones an unfreezable session", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node, substrate } = place;
@@ -106,7 +106,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.match(notFrozen(resumed), /its clones may draw too, and with the variables that env replaces$/);
   });
 
-  test("guestctl sandbox exits with 3 and marks the sandbox if freezing fails", async (t) => {
+  test("`guestctl sandbox` exits with 3 and marks the sandbox if freezing fails", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { substrate } = place;

@@ -8,7 +8,7 @@ import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/inde
 import { listener } from "../../fixtures/listeners.ts";
 
 describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
-  test("create sends one request and succeeds even if the response is lost", async () => {
+  test("`create` sends one request and succeeds even if the response is lost", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     let cuts = 0;
@@ -33,7 +33,7 @@ describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("operations succeed if the daemon completes a call and then answers 500", async () => {
+  test("sandbox operations succeed if the daemon completes a call but answers 500", async () => {
     // hypeman 8853445, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
@@ -84,7 +84,7 @@ async function failuresOf(node: Sandboxes): Promise<string[]> {
 }
 
 describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
-  it("remove and sweep report LEFT_BEHIND for a volume that stays attached", async (place) => {
+  it("`remove` and `sweep` report LEFT_BEHIND for a volume that stays attached", async (place) => {
     const { node, substrate } = place;
     substrate.fail("DELETE /volumes/{id}", ATTACHED);
     const { message, nextStep } = await assertRefused(node.remove("box"), "LEFT_BEHIND");
@@ -107,7 +107,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("sweep reports LEFT_BEHIND for a listed instance that the daemon cannot find", async (place) => {
+  it("`sweep` reports LEFT_BEHIND for a listed instance that the daemon cannot find", async (place) => {
     const { node, substrate } = place;
     let ghost: object = {};
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
@@ -140,7 +140,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
 });
 
 describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () => {
-  it("sweep reports duplicate instance records, and a sandbox's state ignores them", async ({ node, substrate }) => {
+  it("`sweep` reports duplicate instance records, and a sandbox's state ignores them", async ({ node, substrate }) => {
     let shown: readonly object[] = [];
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
       shown = shown.length > 0 ? shown : all;

@@ -49,7 +49,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
   const dial = async (name: string, credentials: ClientCredentials): Promise<GuestClient> =>
     connect({ address: (await node.get(name)).address ?? "", ...credentials });
 
-  test("create sends no secrets to the daemon and returns a ready sandbox", async () => {
+  test("`create` sends no secrets to the daemon and returns a ready sandbox", async () => {
     const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
     assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
     assert.equal(keys.template, substrate.images.get(IMAGE).digest);
@@ -65,7 +65,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.deepEqual(readonly, [true, true]);
   });
 
-  test("standby and resume run the hooks and finish the restore steps", async () => {
+  test("`standby` and `resume` run the hooks and finish the restore steps", async () => {
     steps.length = 0;
     assert.deepEqual(hookOf(await node.standby("box")), { ran: true, timedOut: false, exitCode: 3 });
     const asleep = await node.get("box");
@@ -92,7 +92,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("snapshot resumes its source and stores the keys as tags", async () => {
+  test("`snapshot` resumes its source and stores the keys as tags", async () => {
     const epochMs = (await node.get("box")).runEpochMs ?? 0;
     const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);
@@ -152,7 +152,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal((await client.health()).ready, true);
   });
 
-  test("resume of a slowly booting sandbox waits again, without restore steps", async () => {
+  test("`resume` waits again for a slowly booting sandbox, without restore steps", async () => {
     await node.stop("of-box");
     using impatient = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");
@@ -160,7 +160,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.resume("of-box")), "WRONG_STATE");
   });
 
-  test("resume fails if the image, hypervisor bundle or processor has changed", async () => {
+  test("`resume` fails if the image, hypervisor bundle or processor has changed", async () => {
     await node.standby("box");
     const image = substrate.images.get(IMAGE);
     substrate.images.remove(image);
@@ -193,7 +193,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
-  test("remove deletes a shared volume only with its last user", async () => {
+  test("`remove` deletes a shared volume only with its last user", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
     const another = await node.create({ image: IMAGE, name: "box" });

@@ -24,13 +24,13 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(node, substrate.stateDirectory), [], "nor here");
   });
 
-  test("create without a daemon fails with SUBSTRATE_UNAVAILABLE", async () => {
+  test("`create` without a daemon fails with SUBSTRATE_UNAVAILABLE", async () => {
     await substrate.shut();
     await assertRefused(node.create(SPEC), "SUBSTRATE_UNAVAILABLE", /ECONNREFUSED/, /daemon/);
     await substrate.listen();
   });
 
-  test("create fails with SUBSTRATE_UNAVAILABLE if the connection breaks before the instance exists", async () => {
+  test("`create` fails with SUBSTRATE_UNAVAILABLE if the connection breaks before the instance exists", async () => {
     substrate.fail(CREATE, "cut");
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
@@ -51,7 +51,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([removed, orphans, failed], [["box"], [], []], "told once, with all that belongs to it");
   });
 
-  test("create fails with SUBSTRATE_FAILED if the daemon answers internal_error", async () => {
+  test("`create` fails with SUBSTRATE_FAILED if the daemon answers internal_error", async () => {
     for (const call of [CREATE, "POST /volumes/from-archive"]) {
       substrate.fail(call, INTERNAL);
       await assertRefused(node.create(SPEC), "SUBSTRATE_FAILED", /500 internal_error: failed/, /the daemon's own log/);
@@ -71,12 +71,12 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 
-  test("create reports the daemon's text if its response is not valid JSON", async () => {
+  test("`create` reports the daemon's text if its response is not valid JSON", async () => {
     substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
     await assertRefused(node.create(SPEC), "SUBSTRATE_REFUSED", /"name" is wrong/);
   });
 
-  test("create fails with IMAGE_NOT_READY for a missing or unready image", async () => {
+  test("`create` fails with IMAGE_NOT_READY for a missing or unready image", async () => {
     substrate.addImage("half:1", { status: "converting" });
     substrate.addImage("broken", { name: "docker.io/library/broken:latest", status: "failed", error: "no mkfs.erofs" });
     for (const [image, said, next] of [
@@ -91,7 +91,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
   });
 
-  test("create with an invalid token fails with SUBSTRATE_UNAUTHORIZED without printing the token", async () => {
+  test("`create` with an invalid token fails with SUBSTRATE_UNAUTHORIZED without printing the token", async () => {
     const { baseUrl } = substrate;
     using other = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "a-wrong-token" }),
@@ -101,7 +101,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
   });
 
-  test("connectHypeman refuses a baseUrl with a password, and does not print it", async () => {
+  test("`connectHypeman` refuses a baseUrl with a password, and does not print it", async () => {
     for (const baseUrl of ["http://me:secret@127.0.0.1:1", "ftp://me:secret@127.0.0.1", "//me:secret@127.0.0.1"]) {
       const { message } = await assertRefused(connectHypeman({ baseUrl, apiToken: "any" }), "INVALID_SPEC");
       assert.match(message, /^baseUrl (?:must not contain a user or password|requires a URL)/);
@@ -109,7 +109,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("connectHypeman refuses a token that is invalid in headers without printing it", async () => {
+  test("`connectHypeman` refuses a token that is invalid in headers without printing it", async () => {
     for (const apiToken of ["secret\nvalue", "secret\0", "sec ret", "secret\u{20ac}", " \n", 5 as never]) {
       const { message } = await assertRefused(connectHypeman({ apiToken }), "INVALID_SPEC");
       assert.match(message, /^apiToken (?:may contain only visible ASCII|is empty|is not text)/);
@@ -131,7 +131,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("create fails with SUBSTRATE_UNAVAILABLE if the daemon's response never ends", async () => {
+  test("`create` fails with SUBSTRATE_UNAVAILABLE if the daemon's response never ends", async () => {
     await using endless = await listener((socket) => void socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
     const baseUrl = `http://127.0.0.1:${endless.port}`;
     using other = await openNode(partsOf(substrate), {
@@ -150,7 +150,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     substrate.edits.delete(CREATE);
   });
 
-  test("create fails with CAPABILITY_MISSING if the host lacks the resources or hypervisor", async () => {
+  test("`create` fails with CAPABILITY_MISSING if the host lacks the resources or hypervisor", async () => {
     const called = substrate.requests.length;
     for (const [difference, said] of [
       [{ vcpus: 5000 }, /vcpus is 5000 processors, but the host has only \d+ /],
@@ -169,7 +169,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.requests.slice(called).every((request) => request.startsWith("GET ")));
   });
 
-  test("create fails with IMAGE_UNSUITABLE for an image that has its own init", async () => {
+  test("`create` fails with IMAGE_UNSUITABLE for an image that has its own init", async () => {
     // hypeman 8853445, lib/images/systemd.go, lib/instances/configdisk.go.
     substrate.addImage("systemd:1", { cmd: ["/lib/systemd/systemd"] });
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
@@ -179,7 +179,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("create fails with AGENT_ENDED if the agent rejects its specs", async () => {
+  test("`create` fails with AGENT_ENDED if the agent rejects its specs", async () => {
     const { consoleTail } = await assertRefused(
       node.create({ ...SPEC, process: { args: "no list" } }),
       "AGENT_ENDED",
@@ -188,7 +188,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.match(consoleTail.join("\n"), /^guest-agent: .*SVC_PROCESS_SPEC_FILE/m, "and the console's last lines");
   });
 
-  test("create fails early with IMAGE_UNSUITABLE for an image without /bin/sh", async () => {
+  test("`create` fails early with IMAGE_UNSUITABLE for an image without /bin/sh", async () => {
     // A kernel that panics over its init's end writes its registers behind that.
     substrate.machines.complaint = [NO_SHELL, ...Array.from({ length: 38 }, (_, n) => `R${n}: 0`)].join("\n");
     const { code, message, nextStep, consoleTail } = await failureOf(node.create(SPEC));
@@ -199,7 +199,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /\/bin\/sh/);
   });
 
-  test("create fails with IMAGE_UNSUITABLE if the image's WORKDIR does not exist", async () => {
+  test("`create` fails with IMAGE_UNSUITABLE if the image's WORKDIR does not exist", async () => {
     // busybox, dash, bash: init runs `cd WORKDIR && exec …` by the image's own shell.
     for (const words of [
       "/bin/sh: cd: line 0: can't cd to /does/not/exist: No such file or directory",
@@ -220,7 +220,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     substrate.machines.complaint = undefined;
   });
 
-  test("create fails early with AGENT_UNREACHABLE if init never started the agent", async () => {
+  test("`create` fails early with AGENT_UNREACHABLE if init never started the agent", async () => {
     // hypeman 8853445, lib/system/init/mode_exec.go:103, as printed on a busy host.
     const words =
       "2026-11-29T16:50:37Z [ERROR] [hypeman-init:setup] guest-agent readiness gate failed; not launching entrypoint: timed out after 10s waiting for guest-agent readiness signal";
@@ -236,7 +236,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("create fails early with AGENT_UNREACHABLE if the guest's kernel panics", async () => {
+  test("`create` fails early with AGENT_UNREACHABLE if the guest's kernel panics", async () => {
     const words = "[    0.061234] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug";
     substrate.machines.complaint = `[    0.05] before\n${words}\n[    0.07] behind`;
     const problem = /^the guest's kernel has panicked: \[ +0\.061234\] Kernel panic - not syncing: IO-APIC/;
@@ -260,7 +260,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(silent, directory), []);
   });
 
-  test("create fails with JOURNAL_FAILED if the node's disk is full", NEEDS_NAMESPACES, async () => {
+  test("`create` fails with JOURNAL_FAILED if the node's disk is full", NEEDS_NAMESPACES, async () => {
     const directory = join(substrate.stateDirectory, "../full");
     await mkdir(directory);
     const parts = { ...partsOf(substrate), stateDirectory: join(directory, "state") };

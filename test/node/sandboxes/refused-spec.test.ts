@@ -25,7 +25,7 @@ async function dial(substrate: HttpSubstrate): Promise<GuestClient> {
 
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
 describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, () => {
-  it("a fork whose agent rejects its spec is ended before it runs", async (place) => {
+  it("a fork whose agent rejects its spec ends before its workload runs", async (place) => {
     const { node, substrate } = place;
     for (const [path, env] of [
       [PROCESS_SPEC, undefined],
@@ -67,7 +67,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal(readings, 3);
   });
 
-  it("resume restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
+  it("`resume` restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
     await node.standby("box");
     const nextStep = /^it stays frozen for .*: call sandboxes\.resume\("box"\) again/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });

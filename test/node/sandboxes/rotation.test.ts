@@ -24,7 +24,7 @@ function directoriesIn(substrate: HttpSubstrate): Promise<string[]> {
 }
 
 describe("credential rotation", NEEDS_NAMESPACES, () => {
-  it("rotate gives a running sandbox new credentials and deletes the old ones", async ({ node, substrate }) => {
+  it("`rotate` gives a running sandbox new credentials and deletes the old ones", async ({ node, substrate }) => {
     const { credentials: directory, address } = await node.get("box");
     const old = await readClientCredentials(directory);
     const rotated = await node.rotate("box");
@@ -46,7 +46,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("a rotation killed before any step is finished by sweep or rotate", async () => {
+  test("a rotation killed before any step is finished by `sweep` or `rotate`", async () => {
     await using substrate = await HttpSubstrate.start();
     {
       using node = await openNode(partsOf(substrate));
@@ -70,7 +70,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     }
   });
 
-  it("rotateAll rotates credentials older than olderThanMs and skips suspended sandboxes", async ({ node }) => {
+  it("`rotateAll` rotates credentials older than olderThanMs and skips suspended sandboxes", async ({ node }) => {
     await node.create({ ...SPEC, name: "sleeper" });
     await node.standby("sleeper");
     const progress: string[] = [];
@@ -83,7 +83,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "sleeper");
   });
 
-  it("sandbox rotate reports its result, and sandbox status when credentials expire", async ({ substrate }) => {
+  it("`sandbox rotate` prints its result, and `sandbox status` when credentials expire", async ({ substrate }) => {
     const guestctl = (...args: readonly string[]): ReturnType<typeof runGuestctl> =>
       runGuestctl(["sandbox", ...args], guestctlVariablesOf(substrate));
     const one = await guestctl("rotate", "box");
@@ -99,7 +99,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     assert.match(wrong.stderr, /sandbox rotate requires one name, or --all/);
   });
 
-  test("sandbox status suggests rotate if credentials expire within thirty days", async () => {
+  test("`sandbox status` suggests `rotate` if credentials expire within thirty days", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { credentialLifetimeMs: 10 * DAY_MS });
     await node.create(SPEC);

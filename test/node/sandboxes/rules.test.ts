@@ -170,7 +170,7 @@ describe("the watch's decisions", () => {
   for (const [what, verdict, ...given] of CASES)
     test(`the watch decides on ${what}`, () => assert.equal(verdictOf(...given), verdict));
 
-  test("the watch takes no action if idleAction is none", () => {
+  test("the watch takes no action if `idleAction` is `none`", () => {
     const stamps = stampsOf(9, 1, 8);
     assert.equal(decide({ runEpochMs: 2, idleAction: "none" }, stamps, 9), undefined);
     assert.equal(decide({ runEpochMs: 2, idleAction: "stop" }, stamps, 9)?.action, "stop");
@@ -178,7 +178,7 @@ describe("the watch's decisions", () => {
 });
 
 describe("the journal on disk", () => {
-  test("the journal rejects a directory open to others and a damaged file", async () => {
+  test("the journal rejects damaged files and a directory open to other users", async () => {
     await using directory = await testDirectory();
     (await Journal.open(directory.at("state"), false)).close();
     await chmod(directory.at("state"), 0o755);

@@ -17,7 +17,7 @@ const CLEANS_UP = {
 };
 
 describe("stop", NEEDS_NAMESPACES, () => {
-  test("stop waits for the workload's whole grace period, beyond the daemon's limit", async () => {
+  test("`stop` waits for the workload's whole grace period, beyond the daemon's limit", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ image: IMAGE, name: "box", process: CLEANS_UP });
@@ -73,7 +73,7 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
   };
 }
 
-test("get and later errors say how a sandbox's workload ended", NEEDS_NAMESPACES, async () => {
+test("`get` and later errors say how a sandbox's workload ended", NEEDS_NAMESPACES, async () => {
   await using substrate = await HttpSubstrate.start();
   using node = await openNode(partsOf(substrate));
   const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };
@@ -91,7 +91,7 @@ test("get and later errors say how a sandbox's workload ended", NEEDS_NAMESPACES
 
 // An agent has five minutes to answer here: without a look at the instance each test would take that long.
 describe("an agent that ends right after it was restored", NEEDS_NAMESPACES, () => {
-  it("resume fails with AGENT_ENDED and console lines; the sandbox can boot again", async (place) => {
+  it("`resume` fails with AGENT_ENDED and console lines; the sandbox can boot again", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     endAfter(substrate, "POST /instances/{id}/restore", "box");
@@ -153,7 +153,7 @@ describe("a guest whose kernel panics right after it was restored", NEEDS_NAMESP
     });
   }
 
-  test("resume ignores panic text that the workload printed", async () => {
+  test("`resume` ignores panic text that the workload printed", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ ...SPEC, hooks: { post_restore: { args: ["sleep", "3"] } } });

@@ -98,7 +98,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).stateError, undefined);
   });
 
-  it("standby waits while the instance is Initializing or its state is Unknown", async ({ node, substrate }) => {
+  it("`standby` waits while the instance is Initializing or its state is Unknown", async ({ node, substrate }) => {
     const look = "GET /instances/{id}";
     for (const state of ["Initializing", "Unknown"]) {
       let looks = 0;

@@ -201,7 +201,7 @@ describe("SetAttributes", () => {
     assert.equal(told.mtime?.seconds, 5_000_000_000n, "what is not given stays");
   });
 
-  it("SetAttributes changes a link itself unless follow is set", NEEDS_ROOT, async () => {
+  it("SetAttributes changes a link itself unless `follow` is set", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await fs.writeFile(directory.at("file"), "", { mode: 0o644 });
     await fs.symlink("file", directory.at("link"));

@@ -194,7 +194,7 @@ describe("ReadFile", () => {
     }
   });
 
-  it("ReadFile does not open a FIFO, so its writer keeps waiting", async () => {
+  it("ReadFile does not open a FIFO, so a waiting writer keeps waiting", async () => {
     const path = directory.at("written");
     assert.equal(spawnSync("mkfifo", [path]).status, 0);
     await using writer = besides("sh", "-c", 'exec 3> "$0"', path);
@@ -206,7 +206,7 @@ describe("ReadFile", () => {
     assert.ok(await waits());
   });
 
-  it("ReadFile closes the file when the call is cancelled", NEEDS_ROOT, async () => {
+  it("ReadFile closes its file when the call is cancelled", NEEDS_ROOT, async () => {
     const path = directory.at("cancelled");
     await using file = await open(path, "w");
     await file.truncate(8 * GIB);

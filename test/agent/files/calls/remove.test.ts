@@ -50,7 +50,7 @@ describe("Remove", () => {
     assert.ok((await readdir("/etc")).length > 0);
   });
 
-  it("Remove without recursive removes only files, links and empty directories", async () => {
+  it("Remove without `recursive` removes only files, links and empty directories", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("full/empty"), { recursive: true });
     await writeFile(directory.at("file"), "");

@@ -157,7 +157,7 @@ describe("a watch of a directory", () => {
     await values.return?.();
   });
 
-  it("Watch reports its removed or renamed directory and fails with NOT_FOUND", async () => {
+  it("Watch reports its directory's removal or renaming and fails with NOT_FOUND", async () => {
     for (const end of [rmdir, (path: string) => rename(path, `${path}.moved`)]) {
       await using directory = await testDirectory();
       await mkdir(directory.at("watched"));

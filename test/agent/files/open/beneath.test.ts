@@ -105,7 +105,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.deepEqual((await readdir(at.inside)).toSorted(), ["absolute", "dotted", "file", "real", "within"]);
   });
 
-  it("no_symlinks rejects every link on the path", async () => {
+  it("`no_symlinks` rejects every link on the path", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await symlink("new", join(at.inside, "last"));

@@ -72,7 +72,7 @@ test("a terminal child runs in the foreground and is interrupted by Ctrl-C", asy
   assert.equal((await running.child.ended).code, 130);
 });
 
-test("a child owns its output pipes although another user created them", NEEDS_ROOT, async () => {
+test("a child can reopen its output pipes although another user created them", NEEDS_ROOT, async () => {
   const command = script("inherit", "--uid=12345", "/bin/sh", "-c", "id -u > /dev/stdout");
   assert.equal((await run(request(command))).stdout.toString(), "12345\n");
 });

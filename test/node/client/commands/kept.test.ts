@@ -126,7 +126,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).signal, "SIGKILL");
   });
 
-  test("attach reports a gap with its size; with `failOnGap`, it fails", async () => {
+  test("`attach` reports a gap with its size; with `failOnGap`, it fails", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
     const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };
@@ -344,7 +344,7 @@ describe("a kept command", () => {
     assert.equal(await text(command.stdout), "typed meanwhile");
   });
 
-  test("connectOptions supplies new address and credentials for each reconnect", async () => {
+  test("`connectOptions` supplies a new address and credentials for each reconnect", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let asked = 0;
@@ -438,7 +438,7 @@ describe("a kept command", () => {
     assert.equal((await command.wait()).exitCode, 3);
   });
 
-  test("forget() rejects if connectOptions fails, and can be called again", async () => {
+  test("forget() rejects if `connectOptions` fails, and can be called again", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;

@@ -42,7 +42,7 @@ describe("guestctl exec -it at a keyboard", () => {
     return found ?? assert.fail("no modes");
   }
 
-  test("typing ~. ends exec -it and its command and restores the terminal", () =>
+  test("typing `~.` ends `exec -it` and its command and restores the terminal", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
       const pid = await startCat(terminal);
@@ -71,7 +71,7 @@ describe("guestctl exec -it at a keyboard", () => {
       await terminal.expect(/^status-0$/m);
     }));
 
-  test("~ Ctrl-Z suspends exec -it, which resumes with the new terminal size", () =>
+  test("`~ Ctrl-Z` suspends `exec -it`, which resumes with the new terminal size", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
       await run(terminal, guestctl(`-it -- sh -c 'echo up-$((1)); while read -r line; do stty size; done'`));
@@ -96,7 +96,7 @@ describe("guestctl exec -it at a keyboard", () => {
       assert.equal(await modes(terminal), original);
     }));
 
-  test("exec -it ignores ~ Ctrl-Z if no shell could resume it", async () => {
+  test("`exec -it` ignores `~ Ctrl-Z` if no shell could resume it", async () => {
     const command = [...GUESTCTL, "exec", "-it", "--", "sh", "-c", "echo up; exec cat"] as const;
     await using terminal = new Terminal({ cols: 100, rows: 30, env, command });
     await terminal.expect(/^up$/m);
@@ -109,7 +109,7 @@ describe("guestctl exec -it at a keyboard", () => {
     await terminal.expect(/^hello\nhello$/m);
   });
 
-  test("exec -it passes a large paste without losing a byte", () =>
+  test("`exec -it` passes a large paste without losing a byte", () =>
     atTerminal(async (terminal) => {
       const lines = Array.from({ length: 4000 }, (_, index) => `${index}: ${"x".repeat(60)} ~. \t é`).join("\n");
       const sizeBytes = Buffer.byteLength(lines);

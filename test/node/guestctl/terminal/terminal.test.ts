@@ -28,7 +28,7 @@ describe("guestctl exec -it in a terminal", () => {
     await use(terminal);
   }
 
-  test("exec -it sets the remote terminal's size and type and follows resizes", () =>
+  test("`exec -it` sets the remote terminal's size and type and follows resizes", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}\n`);
       await terminal.read(/inner-/);
@@ -41,7 +41,7 @@ describe("guestctl exec -it in a terminal", () => {
       await terminal.read(/20 64\r\n/);
     }));
 
-  test("exec -it passes every key, returns the status and restores the terminal", () =>
+  test("`exec -it` passes every key, returns the status and restores the terminal", () =>
     withTerminal(async (terminal) => {
       const modes = await modesOf(terminal);
       terminal.type(`${guestctl(`-it ${INNER_PROMPT} sh`)}; echo status-$?\n`);
@@ -59,13 +59,13 @@ describe("guestctl exec -it in a terminal", () => {
       assert.equal(await modesOf(terminal), modes);
     }));
 
-  test("exec -it prints line feeds unchanged", () =>
+  test("`exec -it` prints line feeds unchanged", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl("-it sh -c 'stty -onlcr; printf one\\\\ntwo; printf [end]'")}; echo\n`);
       await terminal.read(/one\ntwo\[end\]/);
     }));
 
-  test("exec -it restores the terminal when SIGTERM or SIGHUP ends it", () =>
+  test("`exec -it` restores the terminal when SIGTERM or SIGHUP ends it", () =>
     withTerminal(async (terminal) => {
       const modes = await modesOf(terminal);
       for (const signal of ["SIGTERM", "SIGHUP"] as const) {
@@ -81,7 +81,7 @@ describe("guestctl exec -it in a terminal", () => {
       }
     }));
 
-  test("exec -it restores the terminal when the agent dies", async () => {
+  test("`exec -it` restores the terminal when the agent dies", async () => {
     const doomed = await startIssuedAgent();
     try {
       await withTerminal(async (terminal) => {
@@ -103,7 +103,7 @@ describe("guestctl exec -it in a terminal", () => {
     }
   });
 
-  test("exec -it undoes a full-screen program's modes when the agent dies", async () => {
+  test("`exec -it` undoes a full-screen program's modes when the agent dies", async () => {
     const doomed = await startIssuedAgent();
     try {
       await withTerminal(async (terminal) => {
@@ -119,7 +119,7 @@ describe("guestctl exec -it in a terminal", () => {
     }
   });
 
-  test("exec -it copies the local terminal's iutf8 mode", () =>
+  test("`exec -it` copies the local terminal's iutf8 mode", () =>
     withTerminal(async (terminal) => {
       for (const mode of ["iutf8", "-iutf8"]) {
         terminal.type(
@@ -129,13 +129,13 @@ describe("guestctl exec -it in a terminal", () => {
       }
     }));
 
-  test("exec -it takes its size from standard input if outputs are redirected", () =>
+  test("`exec -it` takes its size from standard input if outputs are redirected", () =>
     withTerminal(async (terminal) => {
       terminal.type(`size=$(${guestctl("-it stty size")} 2>/dev/null); echo "[$size]"\n`);
       await terminal.read(/\[31 97\s*\]/);
     }));
 
-  test("exec -it restores the terminal when guestctl crashes", async (t) => {
+  test("`exec -it` restores the terminal when guestctl crashes", async (t) => {
     if (process.env["GUESTCTL_ENTRY"] !== undefined) {
       t.skip("the built guestctl takes no code to crash it");
       return;
@@ -152,7 +152,7 @@ describe("guestctl exec -it in a terminal", () => {
     }, env);
   });
 
-  test("exec -t without -i does not change the local terminal's modes", () =>
+  test("`exec -t` without `-i` does not change the local terminal's modes", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl("-t -- sh -c 'echo up-$((1)); exec sleep 1000'")}; echo never-$((1))\n`);
       await terminal.read(/up-1[\r\n]+/);
