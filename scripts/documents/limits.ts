@@ -37,7 +37,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "the kept command holds at most 256 KiB of input, and the attached call another 256 KiB",
   ],
   [
-    "how long the agent keeps a kept command after its end",
+    "time for which the agent keeps a kept command after its end",
     `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`,
   ],
   [
@@ -55,11 +55,11 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["fields of a message", "1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
     "ReadFile and WriteFile calls at once",
-    `${limits.FILE_CALL_LIMIT} calls; ${limits.CONNECTION_FILE_CALL_LIMIT} of them on one connection`,
+    `${limits.FILE_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_FILE_CALL_LIMIT} may be on one connection`,
   ],
   [
     "List and Remove calls at once",
-    `${limits.DIRECTORY_CALL_LIMIT} calls; ${limits.CONNECTION_DIRECTORY_CALL_LIMIT} of them on one connection`,
+    `${limits.DIRECTORY_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_DIRECTORY_CALL_LIMIT} may be on one connection`,
   ],
   [
     "duration of each system call that a file call makes",
@@ -67,7 +67,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "FileTree.Watch calls at once",
-    `${limits.WATCH_CALL_LIMIT} calls. One call watches at most ${count(limits.WATCHED_DIRECTORIES_LIMIT)} directories, and all calls together watch at most ${count(limits.ALL_WATCHED_DIRECTORIES_LIMIT)}. A call has at most ${limits.WATCH_PATTERN_LIMIT} glob patterns. If more than ${count(limits.WATCH_CHANGES_LIMIT)} changes, or changes with more than ${bytes(limits.WATCH_CHANGES_LIMIT_BYTES)} of paths, wait for the client, the agent replaces them by [a \`RESCAN\`](files.md#watching)`,
+    `${limits.WATCH_CALL_LIMIT} calls. One call watches at most ${count(limits.WATCHED_DIRECTORIES_LIMIT)} directories, and all calls together watch at most ${count(limits.ALL_WATCHED_DIRECTORIES_LIMIT)}. A call has at most ${limits.WATCH_PATTERN_LIMIT} glob patterns. If more than ${count(limits.WATCH_CHANGES_LIMIT)} changes wait for the client, or changes with more than ${bytes(limits.WATCH_CHANGES_LIMIT_BYTES)} of paths, the agent replaces these changes by [a \`RESCAN\`](files.md#watching)`,
   ],
   ["calls of grpc.health.v1.Health.Watch at once", `${limits.HEALTH_WATCH_LIMIT} calls`],
   [
@@ -100,10 +100,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "connections to a listener",
     `${limits.CONNECTION_LIMIT} connections. Above this limit, the agent accepts 16 surplus connections. At the first authenticated call on a surplus connection, this connection changes places with a connection that has had no authenticated call. If every connection has had such a call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
-  ["TLS handshake, and then the wait for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
+  ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
     "certificate chain of a client",
-    "at most four certificates, 5.5 KiB and 400 DER elements. Three certificates with RSA-4096 keys are within this limit. The [security model](security-model.md#what-is-protected) says more",
+    "at most four certificates, 5.5 KiB and 400 DER elements. Three certificates with RSA-4096 keys are within this limit",
   ],
   [
     "before the first authenticated call of a connection",
@@ -129,7 +129,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["token", "4,096 characters"],
   [
     "hook",
-    `A hook may run for ${duration(limits.DEFAULT_HOOK_TIMEOUT_MS)} by default, and for at most ${duration(limits.HOOK_TIMEOUT_LIMIT_MS)}. Then it gets SIGTERM and has ${duration(limits.TERM_GRACE_MS)} to exit. The answer has the last ${bytes(limits.HOOK_TAIL_BYTES)} of each output stream`,
+    `A hook may run for ${duration(limits.DEFAULT_HOOK_TIMEOUT_MS)} by default, and for at most ${duration(limits.HOOK_TIMEOUT_LIMIT_MS)}. After this time, the hook gets SIGTERM and has ${duration(limits.TERM_GRACE_MS)} to exit. The answer has the last ${bytes(limits.HOOK_TAIL_BYTES)} of each output stream`,
   ],
   [
     "freeze of the session (`freeze_ms`)",

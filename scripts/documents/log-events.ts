@@ -54,7 +54,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   process_env_renewed: "New commands and hooks get the changed variables.",
   readiness_changed: "The result of `ready_cmd` changed.",
   replaced_authority_disconnected:
-    "The agent ends these connections, because the new CA file does not cover their client certificates.",
+    "The agent ends connections whose client certificates the new CA file does not cover.",
   restore_duties_done: "The restore steps ended. The level is `warn` if a step is degraded.",
   server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
   session_freeze_failed: "The session could not be frozen ([problems](snapshots.md#freeze_problem)).",

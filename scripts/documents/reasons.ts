@@ -36,7 +36,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_ENDED: [["FAILED_PRECONDITION"], "SignalExec cannot signal the command, because the command has ended."],
   EXEC_NAME_IN_USE: [
     ["ALREADY_EXISTS"],
-    "A kept command has this name; the metadata has its `pid`, `execId` and `state`. Attach to it, end it, or set `replace_ended`.",
+    "A kept command has this name; the metadata has its `pid`, `execId` and `state`. Attach to this command, end it, or set `replace_ended`.",
   ],
   EXEC_NOT_ENDED: [
     ["FAILED_PRECONDITION"],

@@ -3,7 +3,7 @@ import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 /** When a method rejects with each code. Each code must have a meaning here, or the code does not compile. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
-    "The node does not support the request, because the request asks for mediated egress, for a live snapshot, for more resources than the host has, or for a hypervisor that is missing or does not support the operation. This error also occurs if the daemon drops tags, or if the processor's feature flags are unknown.",
+    "The node does not support a part of the request, such as mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. This error also occurs if the daemon drops tags, or if the processor's feature flags are unknown.",
   SNAPSHOT_INVALIDATED:
     "The image from which the snapshot was made is gone: the daemon has no ready image with its digest.",
   BUNDLE_MISMATCH:
@@ -13,7 +13,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   CPU_CLASS_MISMATCH: "The host's processor has other feature flags than at the suspension.",
   INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
   IMAGE_NOT_READY: "The image is missing or not ready. The next step says what to do.",
-  IMAGE_UNSUITABLE: "The image has no /bin/sh, its WORKDIR does not exist, or it starts systemd or /sbin/init.",
+  IMAGE_UNSUITABLE: "The image has no /bin/sh, has a WORKDIR that does not exist, or starts systemd or /sbin/init.",
   NOT_FOUND:
     "This node has no sandbox or snapshot with this name. If another node has it, the message names that node.",
   ALREADY_EXISTS: "The name is already in use, for example by another node or by an old ingress rule.",
