@@ -100,7 +100,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     );
   });
 
-  test("sweep, list and watch send few requests for 100 sandboxes", async () => {
+  test("`sweep`, `list` and `watch` send few requests for 100 sandboxes", async () => {
     await using place = await fleet({ count: COUNT, snapshots: COUNT });
     const [node] = place.nodes as [FleetNode];
     // Its snapshots have no entry, and go.
@@ -178,7 +178,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
-  test("on a tenth of a core, watch reports no sandbox as unreachable", async () => {
+  test("on a tenth of a core, `watch` reports no sandbox as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     using quota = tenthOfACore();
@@ -191,7 +191,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.deepEqual([(await side.done()).events, handshakes], [[], COUNT]);
   });
 
-  test("watch uses one connection per sandbox and reports none as unreachable", async () => {
+  test("`watch` uses one connection per sandbox and reports none as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "watch" });

@@ -56,7 +56,7 @@ function loggedEvents(): string[] {
   return [...new Set([...calls, ...refusals, ...launcher])];
 }
 
-test("the SVG of the recording is made from its text file", () => {
+test("the recording's SVG is made from its text file", () => {
   const { is, due } = pictures();
   assert.equal(is, due, "RECORD_TWO_FORKS=1 npm run test:vm -- test/vm/two-forks.vm.ts draws it again");
 });

@@ -80,7 +80,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("in a complete root, check reports only clock and capabilities as limited", () => {
+  test("in a complete root, `check` reports only clock and capabilities as limited", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 

@@ -102,7 +102,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
     assert.deepEqual([stdout, exitCode], ["from 5432", 0]);
   });
 
-  test("the TypeScript of ports.md tunnels, forwards and lists ports", async () => {
+  test("the TypeScript examples in ports.md tunnel, forward and list ports", async () => {
     const library = JSON.stringify(join(ROOT, "src/node/client/index.ts"));
     const program = `import { connect } from "guest-agent-client";
 const client = connect({ address: "unix:" + process.env["SOCKET"], token: process.env["TOKEN"] ?? "" });

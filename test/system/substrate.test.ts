@@ -95,7 +95,7 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
     }
   });
 
-  test("the substrate page puts no secret into the instance's environment", () => {
+  test("the documented create request puts no secret into the instance's environment", () => {
     for (const name of ["SVC_INSTANCE_TOKEN", "SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.ok(!(name in body.env) && `${name}_FILE` in body.env, name);
     }

@@ -51,7 +51,7 @@ const years = (): Promise<string[]> =>
 describe("a sandbox whose machine believes that it is 1980", () => {
   const present = new Date().getUTCFullYear().toString();
 
-  test("create sets the clock of a guest that booted in 1980", async () => {
+  test("`create` sets the clock of a guest that booted in 1980", async () => {
     await node.create({ image: "busybox", name: "box", process: { args: ["/bin/sh", "-c", WORKLOAD] } });
     const { errorMs, activeAgoMs } = await clock();
     assert.ok(Math.abs(errorMs) < 10_000, `${errorMs} ms off`);

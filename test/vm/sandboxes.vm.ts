@@ -101,7 +101,7 @@ describe("the life of a sandbox", () => {
     );
   }
 
-  test("create waits for Health and puts no secret into the API's responses", async () => {
+  test("`create` waits for Health and puts no secret into the API's responses", async () => {
     const made = await node.create({
       image: "box",
       name: "box",

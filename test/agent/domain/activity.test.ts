@@ -78,7 +78,7 @@ describe("a clock that is stepped", () => {
     });
   }
 
-  it("timestamps stay unchanged when the clock is stepped forward", () => {
+  it("activity timestamps stay unchanged when the clock is stepped forward", () => {
     const { clock, idle, activeAgoMs, idleAgoMs } = setup();
     idle.declare();
     clock.step(5 * HOUR_MS);

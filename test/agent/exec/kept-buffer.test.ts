@@ -86,7 +86,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("the exit of a command with BLOCK follows its last output", async () => {
+  it("a kept command with BLOCK reports its exit after its last output", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();

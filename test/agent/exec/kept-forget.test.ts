@@ -102,7 +102,7 @@ describe("EndExec with forget", () => {
 });
 
 describe("an exec that is to be replaced", () => {
-  it("replaceEnded keeps the old exec if the new command cannot start", async () => {
+  it("`replaceEnded` keeps the old exec if the new command cannot start", async () => {
     const first = await keep(agent, { args: ["echo", "result"], keep: { name: "old" } });
     await first.stream.outcome();
     const cases = [

@@ -125,7 +125,7 @@ describe("ListExecs", () => {
 });
 
 describe("user activity", () => {
-  it("awakeForMs counts as user activity while the command runs", async () => {
+  it("`awakeForMs` counts as user activity while the command runs", async () => {
     const awake = { name: "awake", awakeForMs: 3_600_000n };
     const first = await keep(agent, { args: ["sleep", "1000"], keep: awake });
     first.stream[Symbol.dispose]();

@@ -125,7 +125,7 @@ describe("a kept command", () => {
     await first.stream.until("def");
   });
 
-  it("a kept command gets each input byte once and none after stdin_close", async () => {
+  it("a kept command gets each input byte once and none after `stdin_close`", async () => {
     const first = await keep(agent, { args: shell("cat; exec sleep 1000"), stdin: true, keep: { name: "in" } });
     first.stream.stdin("abc").stdin("def");
     while ((await frameOf(first.stream, "stdinAck")).value.offset < 6n);

@@ -14,7 +14,7 @@ function sha256(bytes: Uint8Array): string {
 }
 
 describe("exec on pipes", () => {
-  it("exec sends started first, exit last, and separate stdout and stderr", async () => {
+  it("exec sends `started` first, exit last, and stdout and stderr separately", async () => {
     const line = "cat; echo out; echo err >&2; exit 3";
     const { order, stdout, stderr, exit, pid } = await exec(agent, { args: ["sh", "-c", line] });
     assert.deepEqual([order[0], order.at(-1), String(stdout), String(stderr)], ["started", "exit", "out\n", "err\n"]);
@@ -22,7 +22,7 @@ describe("exec on pipes", () => {
     assert.ok(pid > 0);
   });
 
-  it("an exec killed by signal n exits with code 128 + n", async () => {
+  it("a command killed by signal n exits with code 128 + n", async () => {
     for (const number of [1, 9, 11, 13, 15, 34, 40, 64]) {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sleep", "1000"], stdin: true }).send({ case: "stdinClose", value: {} });
@@ -162,7 +162,7 @@ describe("an exec with a timeout", () => {
 });
 
 describe("an exec whose client disconnects", () => {
-  it("cancelling the call sends SIGHUP to the command", async () => {
+  it("cancelling an exec call sends SIGHUP to the command", async () => {
     const stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"] });
     const pid = Number(await stream.until("\n"));

@@ -87,7 +87,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await overlay.names()).toSorted(), ["file", "new"]);
   });
 
-  it("WriteFile to a mounted-over file fails with EBUSY", async () => {
+  it("WriteFile to a file that is a mount point fails with EBUSY", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("below"), "below");
     await writeFile(directory.at("on"), "old");

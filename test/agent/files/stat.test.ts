@@ -61,7 +61,7 @@ describe("StatPath", () => {
     socket.close();
   });
 
-  it("StatPath with noFollow returns a link's own attributes and raw target", async () => {
+  it("StatPath with `noFollow` returns a link's own attributes and raw target", async () => {
     const target = Buffer.from([0x61, 0xff, 0x2f, 0xc3, 0x28]);
     await symlink(target, directory.at("odd"));
     await lutimes(directory.at("odd"), 10, 20);

@@ -79,7 +79,7 @@ describe("readiness", () => {
     assert.deepEqual(readiness.verdict, { ready: false, exitCode: 3 });
   });
 
-  it("ready_cmd runs again an interval after its last run has ended", async () => {
+  it("ready_cmd runs again one interval after its last run has ended", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -133,7 +133,7 @@ async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolea
 }
 
 describe("ready_cmd", () => {
-  it("ready_cmd runs repeatedly in the environment of an exec'd command", async () => {
+  it("ready_cmd runs repeatedly in the same environment as an exec'd command", async () => {
     const flag = join(directory, "ready");
     await using agent = await startAgent({
       process: {

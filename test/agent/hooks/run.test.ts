@@ -94,7 +94,7 @@ describe("RunHook", () => {
     assert.equal((await hook("kill -KILL $$")).exitCode, 128 + 9);
   });
 
-  it("a hook's environment is that of commands plus its own variables", async () => {
+  it("a hook has the environment of commands plus its own variables", async () => {
     const names = (tail: string): string[] => tail.split("\n").map((line) => line.split("=")[0] ?? "");
     const pre = (await hook("env")).stdoutTail;
     assert.match(pre, /^LAYER=process$/m);

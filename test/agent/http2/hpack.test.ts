@@ -86,7 +86,7 @@ describe("the decoder of header blocks", () => {
     }
   });
 
-  test("the HPACK decoder discards an oversized list but updates its table", () => {
+  test("the HPACK decoder discards an oversized header list but updates its table", () => {
     const decoder = new HpackDecoder(100);
     const large = literal(0x40, "name", "x".repeat(64));
     const block = Buffer.concat([large, large, literal(0x40, "last", "value")]);

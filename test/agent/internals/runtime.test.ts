@@ -49,11 +49,11 @@ const WITHOUT_EXPORTS = `
   };
 `;
 
-test("Node's OpenSSL exports what the addon calls", () => {
+test("Node's OpenSSL exports every function that the addon calls", () => {
   assert.deepEqual([addon.boundHandshakes(), addon.relaxCertificateChecks()], [1, 1]);
 });
 
-test("the agent serves and logs limits if Node exports no OpenSSL functions", async () => {
+test("the agent serves without Node's OpenSSL functions, logging what is limited", async () => {
   const [node, ...args] = SOURCES_COMMAND;
   const preload = `data:text/javascript,${encodeURIComponent(WITHOUT_EXPORTS)}`;
   await using agent = await startAgent({ command: [node, "--import", preload, ...args] });

@@ -252,7 +252,7 @@ describe("launcher", () => {
     assert.equal(stdout.toString("latin1"), expected);
   });
 
-  test("the launcher passes an empty environment and one of a megabyte", () => {
+  test("the launcher passes on an empty environment, or one of a megabyte", () => {
     assert.equal(runAlone(["environ"], {}).stdout.length, 0);
     const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
     assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);

@@ -34,7 +34,7 @@ describe("ClockDuty", () => {
     assert.deepEqual(kernel.calls, []);
   });
 
-  it("ClockDuty steps to host time plus elapsed time and reports the drift", () => {
+  it("ClockDuty sets the clock to host time plus elapsed time, reporting drift", () => {
     for (const [driftNs, driftMs] of [
       [-HOUR_NS, -3_600_000n],
       [HOUR_NS, 3_600_000n],

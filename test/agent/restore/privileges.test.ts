@@ -69,7 +69,7 @@ describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => 
     assert.partialDeepStrictEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), MIXED);
   });
 
-  it("an agent in a user namespace reports the same refused steps", needsUserNamespace(), async () => {
+  it("in a user namespace, the agent reports the restore steps refused there", needsUserNamespace(), async () => {
     assert.partialDeepStrictEqual(await dutiesThrough(IN_USER_NAMESPACE), MIXED);
   });
 

@@ -137,7 +137,7 @@ test("startedFrame and exitFrame produce the full encoder's bytes", () => {
   }
 });
 
-test("healthFrame produces the bytes of the protobuf library", () => {
+test("healthFrame produces the same bytes as the protobuf library", () => {
   const far = 253_402_300_799_999_999_999n;
   const reports = [
     { ready: true, readyCommandExit: 0, lastUserActivityNs: 0n, guestTimeNs: 1n, idleDeclaredNs: undefined },

@@ -132,7 +132,7 @@ describe("a client certificate", () => {
     }
   });
 
-  test("a client certificate of an expired authority is rejected", async () => {
+  test("a client certificate from an expired authority is rejected", async () => {
     const certificates = await issueCertificates(undefined, { authorityValidity: "expired" });
     await using agent = await startAgent({ certificates });
     assert.equal(await ask(agent, certificates.client), "refused");

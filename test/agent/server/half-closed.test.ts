@@ -60,7 +60,7 @@ function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: bo
 }
 
 describe("a half-closed client without TLS", () => {
-  it("a half-closed client gets the rest of every answer over bridge", async () => {
+  it("a half-closed client receives the rest of every answer through `bridge`", async () => {
     const path = join(dirname(agent.socketPath), "large");
     await writeFile(path, Buffer.alloc(FILE_BYTES));
     const [program = "", ...args] = agent.bridge;
@@ -99,7 +99,7 @@ describe("a half-closed client without TLS", () => {
     await peer.ended();
   });
 
-  it("half-closing ends only a client's incomplete requests", async () => {
+  it("a half-close ends only those requests that the client has not completed", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
     const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);

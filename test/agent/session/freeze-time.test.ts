@@ -56,7 +56,7 @@ function setup() {
 }
 
 describe("the expiry of a freeze", () => {
-  it("the clock's jump at a resume does not shorten the freeze", async () => {
+  it("a clock jump at a resume does not shorten the freeze", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
     pass(5_000);
@@ -136,7 +136,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
   });
 
-  it("stopping kills a session with a refused spec before its handlers run", async () => {
+  it("stopping kills a session with a refused spec before signal handlers run", async () => {
     for (const end of ["thawForSignal", "shutDown"] as const) {
       const set = setup();
       await set.begin(10_000);

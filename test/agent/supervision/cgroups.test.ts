@@ -42,7 +42,7 @@ describe("a command in a cgroup of its own", () => {
     await killsTheDaemon(agent, mark(125));
   });
 
-  it("cgroups work although cgroup2 is not mounted, and stay hidden", NEEDS_NAMESPACES, async (t) => {
+  it("the agent uses cgroups without a cgroup2 mount that commands can see", NEEDS_NAMESPACES, async (t) => {
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(250));

@@ -52,13 +52,13 @@ function launcherOf(agent: RunningAgent): number {
 }
 
 describe("the thaw of a frozen session", await needsCgroups(), () => {
-  it("SIGTERM thaws a frozen workload and gives it its grace period", async () => {
+  it("SIGTERM thaws a frozen workload and starts its grace period", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
     assert.ok(existsSync(directory.at("stopped")));
   });
 
-  it("SIGINT to the agent thaws a frozen workload and reaches it", async () => {
+  it("SIGINT to the agent thaws a frozen workload and is forwarded", async () => {
     const args = ["sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"];
     await using agent = await frozenAgent({ process: { args } });
     agent.kill("SIGINT");

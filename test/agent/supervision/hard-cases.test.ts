@@ -181,7 +181,7 @@ describe("an exec", () => {
     await processGone(Number(String(ended.stdout).split("\n")[1]));
   });
 
-  it("an exit reports a core dump exactly when there was one", async () => {
+  it("an exit frame reports a core dump exactly when there was one", async () => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     for (const [limit, coreDumped] of [

@@ -77,7 +77,7 @@ describe("standard error shared with the workload", () => {
     );
   });
 
-  it("a full unread stderr blocks neither the agent's work nor exit", async (t) => {
+  it("a full unread stderr blocks neither the agent's work nor its exit", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 50; i++)
       assert.equal(String((await exec(agent, { args: ["echo", "works"] })).stdout), "works\n");
@@ -85,7 +85,7 @@ describe("standard error shared with the workload", () => {
     closeSync(fifo);
   });
 
-  it("the workload's standard streams stay blocking", async () => {
+  it("the workload's standard streams stay in blocking mode", async () => {
     await using agent = await startAgent({ process: { args: ["sleep", "1000"] } });
     const { pid } = await agent.logged("workload_started");
     const look = `grep -h flags /proc/${String(pid)}/fdinfo/0 /proc/${String(pid)}/fdinfo/1 /proc/${String(pid)}/fdinfo/2`;

@@ -63,7 +63,7 @@ const FIGURES: Readonly<
 };
 
 describe("usage, compared with other tools", NEEDS, () => {
-  it("usage matches prometheus-node-exporter within one percent", async () => {
+  it("reported usage matches prometheus-node-exporter within one percent", async () => {
     const port = await freePort();
     const exporter = spawn("prometheus-node-exporter", [`--web.listen-address=127.0.0.1:${port}`], { stdio: "ignore" });
     const scrape = async (): Promise<string> => {

@@ -83,7 +83,7 @@ describe("the usage of a guest", () => {
     assert.deepEqual(rest, { generation: 0, ...none });
   });
 
-  it("GetUsage names a hung file system and returns the others", NEEDS_FUSE_AND_ROOT, async () => {
+  it("GetUsage names a hung file system and still reports the others", NEEDS_FUSE_AND_ROOT, async () => {
     await using directory = await testDirectory();
     await using mount = await fuseMount("hanging_mount", directory.at("hung"));
     await using own = await startAgent();

@@ -142,7 +142,7 @@ describe("arguments", () => {
     }
   });
 
-  test("fractional milliseconds are rounded up", async () => {
+  test("fractional milliseconds in options are rounded up", async () => {
     const timeoutMs = 100_000 / 3;
     assert.equal((await client.run(["true"], { timeoutMs, requestTimeoutMs: timeoutMs })).exitCode, 0);
   });
@@ -175,7 +175,7 @@ describe("arguments", () => {
     assert.match(thrownBy(() => command.kill(anything("TERM"))).message, /"TERM" is not a signal/);
   });
 
-  test("run() cancels a command that exceeds maxOutputBytes", async () => {
+  test("run() cancels a command that exceeds `maxOutputBytes`", async () => {
     const yes = client.run(["yes"], { maxOutputBytes: 1_000_000 });
     const error = await failureOf(yes);
     assert.equal(error.status, "RESOURCE_EXHAUSTED");

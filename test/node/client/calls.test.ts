@@ -74,7 +74,7 @@ describe("aborting", () => {
     });
   }
 
-  test("aborting writeFile closes its source, even a stalled one", async () => {
+  test("aborting writeFile() closes its source, even a stalled one", async () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const { source, closed } = stalledSource();
     const controller = new AbortController();

@@ -72,7 +72,7 @@ describe("connect", () => {
     assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 30_000 })).alive, true);
   });
 
-  test("waitForReady waits for an agent that starts later", async () => {
+  test("`waitForReady` waits for an agent that starts later", async () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
     const answer = early.health({ waitForReady: true, requestTimeoutMs: 30_000 });

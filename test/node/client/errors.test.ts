@@ -135,7 +135,7 @@ describe("the library's sources", () => {
     assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
 
-  test("every error without a code is in the cause of a GuestError", () => {
+  test("the library uses errors without a code only as a GuestError's cause", () => {
     const paths = globSync("src/node/{client,credentials,sandboxes,tar,testing}/**/*.ts");
     const made = paths.flatMap((path) =>
       Array.from(readFileSync(path, "utf8").matchAll(/\bnew (\w*Error)\(/g), ([, name]) => `${path.slice(9)}: ${name}`),

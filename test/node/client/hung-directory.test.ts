@@ -102,13 +102,13 @@ for (const { title, mountPoint, copy, paths } of COPIES)
   });
 
 describe("guestctl cp of a single file beside a hung file system", NEEDS_FUSE, () => {
-  it("SIGINT ends guestctl cp of a file in a hung directory", async () => {
+  it("SIGINT ends `guestctl cp` of a file in a hung directory", async () => {
     await using directory = await trees();
     await using _mount = await fuseMount("hanging_mount", directory.at("tree"));
     await interruptHung([directory.at("tree/file"), `:${directory.at("copy")}`]);
   });
 
-  it("SIGINT ends guestctl cp of a file into a hung directory", async () => {
+  it("SIGINT ends `guestctl cp` of a file into a hung directory", async () => {
     await using directory = await trees();
     await writeFile(directory.at("large"), Buffer.alloc(1024 * 1024, "x"));
     await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["stop"]);

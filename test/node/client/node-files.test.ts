@@ -45,7 +45,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await readFile(directory.at("file"), "utf8"), "second");
   });
 
-  it("stat, lstat, readlink and exists handle links and the `beneath` option", async () => {
+  it("`stat`, `lstat`, `readlink` and `exists` handle links and the `beneath` option", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "12345");
     await symlink("file", directory.at("link"));
@@ -91,7 +91,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await files.mkdir(directory.at("a"), { recursive: true }), false);
   });
 
-  it("chmod and chown follow a link, and lchown does not", NEEDS_ROOT, async () => {
+  it("chmod() and chown() follow a link, and lchown() does not", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "");
     await symlink("file", directory.at("link"));
@@ -103,7 +103,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual([link.uid, link.gid], [1002, 1003]);
   });
 
-  it("rm with `force` accepts a missing path", async () => {
+  it("rm() with `force` accepts a missing path", async () => {
     await using directory = await testDirectory();
     assert.equal((await failureOf(files.rm(directory.at("absent")))).reason, "PATH_NOT_FOUND");
     assert.equal(await files.rm(directory.at("absent"), { force: true }), 0);
@@ -120,7 +120,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual(left, [{ name: "mount", rawName: Buffer.from("mount"), errno: "EBUSY" }]);
   });
 
-  it("upload and download apply `exclude` to a directory given with `beneath`", async () => {
+  it("upload() and download() apply `exclude` to a directory given with `beneath`", async () => {
     await using directory = await testDirectory();
     for (const path of ["here/src", "here/node_modules/x", "there"])
       await mkdir(directory.at(path), { recursive: true });

@@ -131,7 +131,7 @@ describe("restoreSequence", () => {
     await assert.rejects(guest.health(), { code: "CLIENT_CLOSED" });
   });
 
-  test("reachTimeoutMs limits a dial that does not return", async () => {
+  test("`reachTimeoutMs` limits a dial that does not return", async () => {
     const never = new Promise<RestoredGuest>(() => undefined);
     const { status, code, message } = await failureOf(restoreDuties(() => never, { reachTimeoutMs: 100 }));
     assert.deepEqual([status, code], ["UNAVAILABLE", "DIAL_TIMED_OUT"]);
@@ -146,7 +146,7 @@ describe("restoreSequence", () => {
     assert.ok(["DEADLINE_EXCEEDED", "UNAVAILABLE"].includes(error.status), error.message);
   });
 
-  test("dutiesTimeoutMs limits each call with the restore steps", async () => {
+  test("`dutiesTimeoutMs` limits each call that runs restore steps", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => new Promise<never>(() => {}) },
@@ -191,7 +191,7 @@ describe("restoreSequence", () => {
     assert.deepEqual([(await given).status, (await given).cause], ["CANCELLED", "enough"]);
   });
 
-  test("restoreDuties fails after reachTimeoutMs if no agent answers", async () => {
+  test("restoreDuties fails after `reachTimeoutMs` if no agent answers", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();
     await assert.rejects(

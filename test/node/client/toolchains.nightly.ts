@@ -168,7 +168,7 @@ pool [20,"JOB 19"]`;
     });
   }
 
-  test("the library type-checks with moduleResolution bundler", async () => {
+  test("the library type-checks with `moduleResolution` set to `bundler`", async () => {
     assert.equal(await installed.compile("bundler", ["program.ts", "programs.ts"]), "");
   });
 

@@ -107,7 +107,7 @@ describe("requestTimeoutMs of a tunnel", () => {
     assert.deepEqual([error.code, (await failed.promise).status], ["ECONNRESET", "DEADLINE_EXCEEDED"]);
   });
 
-  it("an open tunnel outlives its requestTimeoutMs", async () => {
+  it("an open tunnel outlives its `requestTimeoutMs`", async () => {
     await using server = await rawGrpcServer((stream) => {
       stream.write(OPENED);
       stream.on("data", (bytes: Buffer) => {

@@ -40,7 +40,7 @@ describe("the agent that a command line selects", () => {
     assert.equal(exitCode, 125);
   });
 
-  test("each flag overrides the environment for its own setting only", () => {
+  test("each guestctl flag overrides the environment for its own setting only", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);
     assert.deepEqual(resolved({ address: "flag:8" }, VARIABLES), ["flag:8", "/env", "env.example"]);
@@ -48,13 +48,13 @@ describe("the agent that a command line selects", () => {
     assert.deepEqual(resolved({}, VARIABLES), ["env:9", "/env", "env.example"]);
   });
 
-  test("address and bridge are one setting and cannot be combined", () => {
+  test("`--address` and `--bridge` are one setting and cannot be combined", () => {
     assert.deepEqual(resolved({ bridge: "b" }, VARIABLES), ["b", "/env", "env.example"]);
     assert.throws(() => resolved({ address: "a", bridge: "b" }), UsageError);
     assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_BRIDGE: "b" }), UsageError);
   });
 
-  test("a sandbox name replaces other settings and cannot be combined with them", () => {
+  test("`--sandbox` overrides address variables and cannot be combined with `--address`", () => {
     const box = { sandbox: "box", state: undefined, api: undefined };
     assert.deepEqual(resolved({ sandbox: "box" }, VARIABLES), [box]);
     assert.deepEqual(resolved({}, { GUESTCTL_SANDBOX: "box", GUESTCTL_CREDENTIALS: "/env" }), [box]);
@@ -118,7 +118,7 @@ describe("connections of guestctl", () => {
     assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
   });
 
-  test("guestctl names a client key that does not belong to its certificate", async () => {
+  test("guestctl reports a client key that does not belong to its certificate", async () => {
     const [renewed, before] = [join(directory, "renewed"), join(directory, "before")];
     for (const path of [renewed, before]) await runGuestctl(["issue", path], { PATH: "/usr/bin:/bin" });
     // A renewal that has replaced client.pem, but not client.key yet.

@@ -94,7 +94,7 @@ describe("a table of guestctl", () => {
 });
 
 describe("guestctl mkdir, mv, chmod and rm", () => {
-  it("mkdir, mv, chmod and rm work without programs of the image", async () => {
+  it("`mkdir`, `mv`, `chmod` and `rm` work without programs of the image", async () => {
     await quietly("mkdir", "-p", "-m", "0750", `:${directory.at("a/b/c")}`, directory.at("d"));
     assert.equal((await stat(directory.at("a/b/c"))).mode & 0o777, 0o750);
     await quietly("mkdir", "-p", directory.at("d"));

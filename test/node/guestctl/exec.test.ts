@@ -75,7 +75,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("a directory as standard input is rejected before anything runs", async () => {
+  test("`exec` rejects a directory as standard input before anything runs", async () => {
     for (const command of ["exec -i -- true", "rsh any true", "connect 1", "write /tmp/never"]) {
       const line = `${GUESTCTL_LINE} ${command} </tmp`;
       const { stderr } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
@@ -163,7 +163,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 3);
   });
 
-  test("a third SIGINT ends exec and sends SIGHUP to the command", async () => {
+  test("a third SIGINT ends `exec` and sends SIGHUP to the command", async () => {
     const script = "trap 'echo no' INT; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const seen = guestctl.lines;
@@ -177,7 +177,7 @@ describe("guestctl exec", () => {
     await processGone(pid);
   });
 
-  test("SIGHUP ends exec with 129 and sends SIGHUP to the command", async () => {
+  test("SIGHUP ends `exec` with 129 and sends SIGHUP to the command", async () => {
     // Its own status would tell that guestctl had passed the signal on and waited.
     const script = "trap 'exit 5' HUP; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);

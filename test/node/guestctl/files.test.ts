@@ -203,7 +203,7 @@ describe("guestctl stat", () => {
 });
 
 describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
-  it("every command accepts the escapes that ls prints for non-UTF-8 names", async () => {
+  it("every command accepts the escapes that `ls` prints for non-UTF-8 names", async () => {
     const raw = Buffer.concat([Buffer.from(`${directory.path}/caf`), Buffer.of(0xe9)]);
     await mkdir(raw);
     await writeFile(Buffer.concat([raw, Buffer.from("/a\\x41\u001b\u0085é")]), "content");

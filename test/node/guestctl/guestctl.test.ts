@@ -211,7 +211,7 @@ describe("guestctl", () => {
     assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json cannot be combined (see --help)" } });
   });
 
-  test("guestctl names the credential file that it cannot read", async () => {
+  test("guestctl reports which credential file it cannot read", async () => {
     const variables = { ...ENV, GUESTCTL_CREDENTIALS: "/no/such/directory" };
     const { stderr, exitCode } = await runGuestctl(["health", "-H", "x"], variables);
     assert.equal(exitCode, 125);

@@ -15,7 +15,7 @@ import { relayTo } from "../../fixtures/relay.ts";
 import { GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
-  it("progress on a terminal is one line that is finally erased", async ({ substrate }) => {
+  it("on a terminal, guestctl's progress is one line, finally erased", async ({ substrate }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const env = { ...guestctlVariablesOf(substrate), PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });
@@ -29,7 +29,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box is on standby; [^\n]*\r\nstatus-[013]\r\n/u);
   });
 
-  it("progress without a terminal is one line per step", async ({ node, substrate }) => {
+  it("without a terminal, guestctl prints its progress as one line per step", async ({ node, substrate }) => {
     await node.create({ image: IMAGE, name: "gone" });
     const { id } = substrate.instances.get("gone");
     const headers = { authorization: `Bearer ${substrate.apiToken}` };

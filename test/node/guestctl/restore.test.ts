@@ -69,7 +69,7 @@ describe("guestctl hook", () => {
     assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);
   });
 
-  test("hook exits with 124 if the hook was killed at its timeout", async () => {
+  test("`guestctl hook` exits with 124 if the hook's timeout has killed it", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS, process: { env: { PAUSE: "1000" } } });
     const args = ["hook", "post-restore", "--timeout", "300ms"];
     const { exitCode, stdout, stderr } = await runGuestctl(args, guestctlVariables(agent));

@@ -116,7 +116,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     substrate.images.remove(substrate.images.get("broken:1"));
   });
 
-  test("sandbox reports failures with their code, as text and as JSON", async () => {
+  test("`guestctl sandbox` reports failures with their code, as text and JSON", async () => {
     assertRefused(await sandbox("resume", "box"), /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
     const none = await sandbox("standby", "none", "--json");
     const { error } = JSON.parse(none.stderr) as { error: Json };
@@ -179,7 +179,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("sandbox rejects an option of another verb before it does anything", async () => {
+  test("`guestctl sandbox` rejects an option of another verb before it does anything", async () => {
     const before = substrate.requests.length;
     for (const [args, said] of [
       [
@@ -209,7 +209,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("every sandbox verb has its own help, and printing it runs nothing", async () => {
+  test("every `guestctl sandbox` verb has its own help, which runs nothing", async () => {
     const before = substrate.requests.length;
     const overview = await sandbox();
     assert.deepEqual([overview.exitCode, overview.stderr], [0, ""]);

@@ -113,7 +113,7 @@ describe("guestctl cp of trees", NEEDS_ROOT, () => {
     assertSame(source, guest);
   });
 
-  it("a killed cp leaves no partial file and can be repeated", async () => {
+  it("a killed `cp` leaves no partial file and can be repeated", async () => {
     const [source, guest] = [directory.at("cut"), directory.at("cut-guest")];
     const small = Buffer.alloc(3_000, "x");
     const large = Buffer.alloc(300_000, "y");

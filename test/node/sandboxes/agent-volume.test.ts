@@ -10,7 +10,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 const UPLOAD = "POST /volumes/from-archive";
 
 describe("the agent's volume", NEEDS_NAMESPACES, () => {
-  test("concurrent creates upload the agent's volume only once", async () => {
+  test("concurrent `create` calls upload the agent's volume only once", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const uploaded: string[] = [];

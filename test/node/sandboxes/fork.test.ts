@@ -125,7 +125,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
 });
 
 describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, () => {
-  it("without acceptDegraded, a fork that did not reseed fails with RESTORE_DEGRADED", async (place) => {
+  it("without `acceptDegraded`, a fork that did not reseed fails with RESTORE_DEGRADED", async (place) => {
     const { node, substrate } = place;
     await node.snapshot("box", { name: "taken" });
     substrate.machines.forksCannotReseed = true;

@@ -65,7 +65,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     assert.deepEqual([tags["svc.node_id"], typeof tags["svc.operation"]], ["node-1", "string"]);
   });
 
-  test("publishing again changes nothing; another port fails with HOSTNAME_IN_USE", async () => {
+  test("publishing a hostname again changes nothing; another port fails with HOSTNAME_IN_USE", async () => {
     const asItWas = substrate.ingresses.list({});
     await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.deepEqual(substrate.ingresses.list({}), asItWas);
@@ -200,7 +200,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     await node.create({ image: IMAGE, name: "box" });
   });
 
-  test("INGRESS_NOT_SERVED distinguishes an unreachable proxy from one without the rule", async () => {
+  test("INGRESS_NOT_SERVED distinguishes an unreachable proxy from a proxy without the rule", async () => {
     await using lame = await HttpSubstrate.start(false);
     using other = await openNode(partsOf(lame), { nodeId: "node-2" });
     await other.create({ image: IMAGE, name: "box" });

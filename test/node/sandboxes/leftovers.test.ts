@@ -57,7 +57,7 @@ describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("a sweep during create does not remove the new sandbox", async () => {
+  test("a sweep during `create` does not remove the new sandbox", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const sweeps: unknown[] = [];
@@ -178,7 +178,7 @@ describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () =>
 });
 
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
-  it("a 404 from another server makes remove fail and name its URL", async (place) => {
+  it("a 404 from another server makes `remove` fail, naming that server's URL", async (place) => {
     const { node, substrate } = place;
     await using other = await listener((socket) => {
       socket.once("data", () =>

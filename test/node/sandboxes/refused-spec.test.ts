@@ -55,7 +55,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("a spec error has the agent's reason, even from a delayed console", async ({ node, substrate }) => {
+  it("a spec error contains the agent's reason, even if the console lags", async ({ node, substrate }) => {
     await node.standby("box");
     let readings = 0;
     substrate.edits.set("GET /instances/{id}/logs", ({ values }: Events) => {
@@ -85,7 +85,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal((await client.run(["sh", "-c", "echo $KEY ${#BIG}"])).stdout, "of-its-own 0\n");
   });
 
-  it("a damaged spec file makes resume fail only with the `env` option", async (place) => {
+  it("a damaged spec file makes `resume` fail only with the `env` option", async (place) => {
     const { node, substrate } = place;
     for (const path of [HOOKS_SPEC, PROCESS_SPEC]) {
       await node.standby("box");

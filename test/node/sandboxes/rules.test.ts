@@ -86,7 +86,7 @@ describe("the keys of suspended sandboxes", () => {
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
-  test("with acceptBundle, snapshot keys of another agent version are accepted and reported", () => {
+  test("with `acceptBundle`, snapshot keys of another agent version are accepted and reported", () => {
     const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
     assert.match(compared ?? "", /would be resumed under "qemu 1 0\.2\.0"/);
   });

@@ -69,7 +69,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     );
   });
 
-  it("nodes with one id do not sweep each other's sandboxes without takeOver", async ({ node: first, substrate }) => {
+  it("nodes with one id do not sweep each other's sandboxes without `takeOver`", async ({ node: first, substrate }) => {
     using second = await openNode(partsOf(substrate), {
       stateDirectory: join(substrate.stateDirectory, "../second-state"),
     });
@@ -88,7 +88,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
   });
 
-  it("a failed create does not adopt another node's equally named sandbox", async ({ substrate }) => {
+  it("a failed `create` does not adopt another node's sandbox of that name", async ({ substrate }) => {
     const directory = join(substrate.stateDirectory, "../second-state");
     using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);

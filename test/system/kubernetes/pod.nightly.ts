@@ -112,7 +112,7 @@ describe(
       }
     });
 
-    it("commands and copies work through the runtime's exec and the bridge", async () => {
+    it("commands and copies work through the container runtime's exec and the bridge", async () => {
       using client = dial();
       const { exitCode, stdout } = await client.run(["sh", "-c", "cat; env; exit 4"], { input: "hello\n" });
       assert.equal(exitCode, 4);

@@ -8,7 +8,7 @@ const MEBIBYTE = 2 ** 20;
 const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
 /** The end of a sandbox with the test's own workload. The machine is gone afterwards. */
 export function endCase(stage: Stage): void {
-  test("a stop through init ends the machine with the workload's status", async () => {
+  test("stopping a machine through init ends it with the workload's status", async () => {
     const { machine } = stage;
     using client = stage.client();
     await client.run(["/bin/busybox", "kill", "-TERM", "1"]);
@@ -44,7 +44,7 @@ export function sandboxCases(stage: Stage, series: string): void {
     while ((await client.health()).idleDeclared === undefined) await pause(50);
   });
 
-  test("only the command over its cgroup's memory limit ends with oom_killed", async () => {
+  test("only the command that exceeds its cgroup's memory limit ends with oom_killed", async () => {
     using client = stage.client();
     const grow = ["/bin/busybox", "sh", "-c", "read go; exec busybox dd if=/dev/zero of=/dev/null bs=64M count=1"];
     const [limited, free] = [client.start(grow, { stdin: true }), client.start(grow, { stdin: true })];

@@ -86,7 +86,7 @@ describe("List", () => {
     assert.deepEqual(told(beneath), found(directory.at("sub/deep"), 1));
   });
 
-  it("List returns a directory before its entries and stops after max_entries", async () => {
+  it("List returns a directory before its entries and stops after `max_entries`", async () => {
     await using directory = await testDirectory();
     await makeTree(directory.path);
     const namesOf = (entries: readonly TreeEntry[]) => entries.map(({ name }) => Buffer.from(name).toString("latin1"));
@@ -199,7 +199,7 @@ describe("List", () => {
     await failsWith(closed, status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED");
   });
 
-  it("List returns mount points and descends into them only with cross_mounts", NEEDS_NAMESPACES, async () => {
+  it("List returns mount points and descends into them only with `cross_mounts`", NEEDS_NAMESPACES, async () => {
     await using directory = await testDirectory();
     await using mount = await testMount("tmpfs", () => "mode=0711");
     await writeFile(mount.at("inside"), "");

@@ -86,7 +86,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(leftovers(path), []);
   });
 
-  it("WriteTree replaces entries only with overwrite, and never a directory", async () => {
+  it("WriteTree replaces entries only with `overwrite`, and never a directory", async () => {
     const path = newDirectory();
     const put = (): void => {
       fs.writeFileSync(`${path}/there`, "old");
@@ -112,7 +112,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(leftovers(path), []);
   });
 
-  it("WriteTree with fail_fast stops at the first failure and reports it", async () => {
+  it("WriteTree with `fail_fast` stops at the first failure and reports it", async () => {
     const path = newDirectory();
     fs.writeFileSync(`${path}/there`, "");
     const failure = await refusal({ path: Buffer.from(path), failFast: true }, [file("there")], [file("never")]);
@@ -151,7 +151,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
-  it("WriteTree accepts a thousand full items per message, not 20,000", async () => {
+  it("WriteTree accepts 1,000 full items per message, but not 20,000", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
     const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));

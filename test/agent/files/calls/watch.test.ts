@@ -210,7 +210,7 @@ describe("a watch of a directory", () => {
     await watch.has("closed last");
   });
 
-  it("Watch stays on its file system unless crossMounts is set", NEEDS_ROOT, async () => {
+  it("Watch stays on its file system unless `crossMounts` is set", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await using other = await testDirectory();
     await mkdir(directory.at("mounted"));
@@ -228,7 +228,7 @@ describe("a watch of a directory", () => {
 });
 
 describe("the watches of an agent", () => {
-  it("Watch does not count as user activity and closes its descriptor", NEEDS_INSIGHT, async () => {
+  it("Watch is not user activity and closes its descriptor when it ends", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     const before = await activityNs(client);
     {
@@ -321,7 +321,7 @@ describe("the watches of an agent", () => {
 });
 
 describe("a client that does not read its watch", () => {
-  it("a slow reader of a watch gets rescans for dropped events", async () => {
+  it("a slow reader of a watch gets rescans instead of dropped events", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub"));
     const values = client.files.watch(directory.path, { recursive: true });

@@ -100,7 +100,7 @@ test("signalProcess checks the process id and start time together", () => {
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
-test("an abort also stops a start that is retried without a cgroup", async (t) => {
+test("an abort stops even a process start that is retried without cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   if (cgroups === undefined) {
     t.skip("needs cgroups");

@@ -236,7 +236,7 @@ describe("the end of a started command", () => {
     await client.commands.end(name, { forget: true });
   });
 
-  test("run() with a name keeps the command", async () => {
+  test("run() with the `keep` option runs a kept command and forgets it", async () => {
     const name = randomUUID();
     const { stdout } = await client.run(["cat"], { input: "kept", keep: { name } });
     assert.equal(stdout, "kept");
@@ -245,13 +245,13 @@ describe("the end of a started command", () => {
 });
 
 describe("requestTimeoutMs of a command", () => {
-  test("requestTimeoutMs does not limit a command that has started", async () => {
+  test("`requestTimeoutMs` does not limit a command that has started", async () => {
     const options = { requestTimeoutMs: 2_000, timeoutMs: Infinity };
     const { exitCode, stdout } = await client.run(["sh", "-c", "sleep 2.2; echo late"], options);
     assert.deepEqual([exitCode, stdout], [0, "late\n"]);
   });
 
-  test("a command's start fails after requestTimeoutMs if the agent does not answer", async () => {
+  test("a command's start fails after `requestTimeoutMs` if the agent does not answer", async () => {
     await using silent = await startStandIn({ service: GuestAgent });
     for (const keep of [undefined, { name: "kept" }]) {
       const options = keep === undefined ? { requestTimeoutMs: 50 } : { requestTimeoutMs: 50, keep };

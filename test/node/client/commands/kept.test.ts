@@ -168,7 +168,7 @@ describe("a kept command", () => {
     await command.forget();
   });
 
-  test("resize and signal made while disconnected apply after reconnecting", async () => {
+  test("resize() and signal() made while disconnected apply after reconnecting", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
@@ -477,7 +477,7 @@ describe("a kept command", () => {
     assert.equal(await text(again.stdout), "two\n");
   });
 
-  test("an invalid or unknown name of a kept command fails", async () => {
+  test("calls for a kept command with an invalid or unknown name fail", async () => {
     const { status, reason } = await failureOf(client.start(["true"], { keep: { name: "no/name" } }).wait());
     assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
     assert.equal((await failureOf(client.commands.attach("nobody").wait())).reason, "EXEC_UNKNOWN");

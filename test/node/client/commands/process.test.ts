@@ -212,7 +212,7 @@ describe("GuestProcess", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("a terminal without input gets end of file", async () => {
+  test("a terminal command without input gets end of file", async () => {
     const result = await client.run(["cat"], { terminal: { cols: 80, rows: 24 } });
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });

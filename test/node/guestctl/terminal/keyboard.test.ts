@@ -149,7 +149,7 @@ describe("the escape character", () => {
     assert.deepEqual(await filtered(["\r", "~", "?", "x"]), { passed: "\rx", done: ["help"] });
   });
 
-  test("input typed after the escape sequence ~. is discarded", async () => {
+  test("input typed after the escape sequence `~.` is discarded", async () => {
     assert.deepEqual(await filtered(["a\r~.rm -rf\r", "more"]), { passed: "a\r", done: ["leave"] });
   });
 

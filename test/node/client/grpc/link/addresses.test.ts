@@ -43,7 +43,7 @@ describe("an address vsock+unix", () => {
     assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
   });
 
-  test("vsock+unix loses no bytes read together with the VMM's answer", async () => {
+  test("vsock+unix loses no bytes that arrive together with the VMM's answer", async () => {
     await using server = await startStandIn({ service: GuestAgent, answers: { Health: () => ({ alive: true }) } });
     const path = directory.at(`vm-${sockets++}.sock`);
     await using device = await vmmSocket(path, server.address.replace("unix:", ""));
@@ -56,7 +56,7 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
   });
 
-  test("vsock+unix reconnects after a cancelled command", async () => {
+  test("a new vsock+unix client can connect after a cancelled command", async () => {
     await using device = await vmm();
     {
       using client = connect(options(device.address));

@@ -55,7 +55,7 @@ describe("the pinned certificate of an agent", () => {
     assert.equal(await codeOf(both, { pinned: both.server.cert }), "AGENT_TOO_OLD");
   });
 
-  test("pinning a certificate accepts no other key and no other certificate problem", async () => {
+  test("pinning a certificate excuses neither another key nor other certificate problems", async () => {
     const expired = await issued({ serverValidity: "expired" });
     const other = await issued({});
     assert.equal(await codeOf(expired, { pinned: other.server.cert }), "SERVER_CERTIFICATE_EXPIRED");

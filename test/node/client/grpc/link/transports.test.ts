@@ -34,7 +34,7 @@ describe("a bridge command", () => {
     assert.match(error.nextStep ?? "", /run the bridge command by hand/);
   });
 
-  test("a failed bridge command is quoted without its arguments", async () => {
+  test("the error of a failed bridge command quotes it without its arguments", async () => {
     const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
     const error = await failureOver("sh", "-c", script, "secret-argument");
     assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
