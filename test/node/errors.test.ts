@@ -20,7 +20,7 @@ type Told = readonly [message: string, nextStep: string];
 type Row = readonly [who: string, told: () => Promise<Told>, message: RegExp, nextStep?: RegExp];
 
 const EXPIRED =
-  /^the agent refused your client certificate: it or its authority has expired, by the guest's clock \(TLS alert certificate expired\)$/;
+  /^the agent refused your client certificate: it, or the certificate of its authority, has expired by the guest's clock \(TLS alert certificate expired\)$/;
 
 const agent = forAllTests(await startAgent());
 const directory = forAllTests(await testDirectory()).path;

@@ -57,8 +57,9 @@ export function limitOf(durationMs: number | undefined, field: string): number |
 /** Checks that a value is an integer from 0 to `largest`. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string, largest: number = UINT32_MAX): number {
   if (Number.isInteger(value) && value >= 0 && value <= largest) return value;
-  const range = largest === UINT32_MAX ? "of 0 or more" : `from 0 to ${largest}`;
-  throw invalidOption(field, `${field} requires a whole number ${range}, not ${String(value)}`);
+  const required = `${field} requires a whole number`;
+  const range = largest === UINT32_MAX ? `${required} of 0 or more` : `${required} from 0 to ${largest}`;
+  throw invalidOption(field, `${range}, not ${String(value)}`);
 }
 
 /**

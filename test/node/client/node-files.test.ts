@@ -40,7 +40,7 @@ describe("client.files with the options of node:fs", () => {
       "ALREADY_EXISTS",
     );
     const appended = await failureOf(files.writeFile(directory.at("file"), "x", { flag: "a" as "w" }));
-    assert.match(appended.message, /^flag is "a"; give "w" or "wx"/);
+    assert.match(appended.message, /^flag must be "w" or "wx", not "a"/);
     await files.writeFile(directory.at("file"), "second");
     assert.equal(await readFile(directory.at("file"), "utf8"), "second");
   });

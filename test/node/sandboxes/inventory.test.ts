@@ -65,7 +65,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
       "stays pending",
       { digest: "", status: "pending", created_at: LONG_AGO },
       /since 2026-01-02T03:04:05\.000Z/,
-      /if this is the name that you gave to a build, use builds\/ID@DIGEST/,
+      /if you gave this name to a build, use builds\/ID@DIGEST/,
     ],
     [
       "has a build's name, but not its digest",
@@ -100,7 +100,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
         node.create({ image: IMAGE, name: "arm" }),
         "AGENT_UNREACHABLE",
         /(?:)/,
-        /another processor architecture.*0\.17\.0.*deviation 4.*initrd/,
+        /another processor architecture.*0\.17\.0.*initrd/,
       );
       assert.ok(message.startsWith("no instance can boot on this host: "), message);
       assert.ok(message.includes(words.slice(0, 30)), message);

@@ -9,7 +9,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 const WAKES = new Set(["POST /instances/{id}/fork", "POST /snapshots/{id}/fork", "POST /instances/{id}/restore"]);
 const SECRETS = { SECRET: "of-its-own" };
 /** Of the workload that has left its cgroup. */
-const PROBLEM = String.raw`the agent says processes_outside:\d+\(sleep\)`;
+const PROBLEM = String.raw`the agent reports processes_outside:\d+\(sleep\)`;
 
 /** A node with a sandbox "box" whose session cannot be frozen. Undefined, and skipped, where nothing can be frozen. */
 async function unfreezable(
@@ -46,7 +46,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).ranUnfrozen, undefined);
     assert.match(
       notFrozen(await node.standby("box")),
-      new RegExp(`could not be frozen \\(${PROBLEM}\\): it ran until`),
+      new RegExp(`could not be frozen \\(${PROBLEM}\\), so it ran until`),
     );
     assert.match(
       notFrozen(await node.resume("box")),
@@ -55,14 +55,15 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     const resumed = (await node.get("box")).ranUnfrozen;
     assert.deepEqual([resumed?.operation, /processes_outside/.test(resumed?.problem ?? "")], ["resume", true]);
     const { awakening } = await node.snapshot("box", { name: "taken" });
-    assert.match(notFrozen(awakening), /it ran before its restore steps, with the old time and/);
+    assert.match(notFrozen(awakening), /it ran before its restore steps, with the old time;/);
     for (const from of ["box", "taken"]) {
       const made = await node.fork(from, { name: `twin-of-${from}` });
       assert.match(
         notFrozen(made.awakening),
-        /random numbers that its clones may draw too, and with the secrets of its origin$/,
+        /with the old time and the secrets of its origin; clones of it may draw the same random numbers$/,
       );
-      if (from === "box") assert.match(notFrozen(made.source), /its clones may draw too$/);
+      if (from === "box")
+        assert.match(notFrozen(made.source), /with the old time; clones of it may draw the same random numbers$/);
       assert.equal(made.sandbox.ranUnfrozen?.operation, "fork");
     }
     assert.equal((await node.get("box")).ranUnfrozen?.operation, "fork");
@@ -97,13 +98,13 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     );
     assert.deepEqual(substrate.left(), ["snapshot taken", "instance box", "volume box-credentials"].toSorted());
     const { awakening } = await node.fork("taken", { name: "twin", env: SECRETS, acceptUnfrozen: true });
-    assert.match(notFrozen(awakening), /with the secrets of its origin/);
+    assert.match(notFrozen(awakening), /with the old time and the secrets of its origin/);
     await node.resume("box");
     const second = await node.fork("box", { name: "second", env: SECRETS, freeze: "off" });
     assert.equal(notFrozen(second.awakening), "no warning", "it was asked for by name");
     await node.standby("box");
     const resumed = await node.resume("box", { env: SECRETS, acceptUnfrozen: true });
-    assert.match(notFrozen(resumed), /its clones may draw too, and with the variables that env replaces$/);
+    assert.match(notFrozen(resumed), /with the old time and the previous environment variables; clones of it may draw/);
   });
 
   test("`guestctl sandbox` exits with 3 and marks the sandbox if freezing fails", async (t) => {

@@ -80,7 +80,7 @@ describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
 const ATTACHED = new ApiFailure(409, "conflict", "volume is in use by an instance");
 
 async function failuresOf(node: Sandboxes): Promise<string[]> {
-  return (await node.sweep()).failed.map(({ name, code, nextStep }) => `${name} ${code}: ${nextStep?.slice(0, 24)}`);
+  return (await node.sweep()).failed.map(({ name, code, nextStep }) => `${name} ${code}: ${nextStep?.slice(0, 23)}`);
 }
 
 describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
@@ -90,14 +90,14 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     const { message, nextStep } = await assertRefused(node.remove("box"), "LEFT_BEHIND");
     assert.match(
       message,
-      /^box is removed, but not the volume box-credentials: the daemon lists it as in use by an instance that does not exist/,
+      /^box is removed; the volume box-credentials is not removed: the daemon lists it as in use by an instance that does not exist/,
     );
     assert.match(
       nextStep ?? "",
       /stop the daemon, delete volumes\/box-credentials in its data directory, and start the daemon again/,
     );
     assert.deepEqual(await traces(node, substrate.stateDirectory), []);
-    const told = ["box-credentials LEFT_BEHIND: a daemon that was killed"];
+    const told = ["box-credentials LEFT_BEHIND: a daemon that is killed"];
     assert.deepEqual([await failuresOf(node), await failuresOf(node)], [told, told]);
     const { volumeId } = await node.create(SPEC);
     assert.match(volumeId, /^box-cred-/);
@@ -120,7 +120,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     // A copy of its source's record in another directory (hypeman 8853445, lib/instances/snapshot.go:415): 404 by its
     // id, and two of them are ambiguous. The name is taken (lib/network/allocate.go:195).
     substrate.edits.set("GET /instances", (all: readonly object[]) => [...all, ghost]);
-    const told = ["box LEFT_BEHIND: a daemon that was killed"];
+    const told = ["box LEFT_BEHIND: a daemon that is killed"];
     assert.deepEqual(await failuresOf(node), told);
     substrate.fail("GET /instances/{id}", new ApiFailure(409, "ambiguous", "multiple resources match, use full ID"));
     assert.deepEqual(await failuresOf(node), told);

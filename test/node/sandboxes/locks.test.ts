@@ -24,7 +24,10 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
     const said = await second.said(/wait/);
-    assert.match(said, new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, since 2\\d{3}-`));
+    assert.match(
+      said,
+      new RegExp(`^remove box: wait for the standby of process ${first.child.pid}, which began at 2\\d{3}-`),
+    );
     assert.ok(!substrate.requests.includes("DELETE /instances/{id}"));
     release();
     assert.deepEqual([await first.outcome(), await second.outcome()], ["done", "done"]);
@@ -36,7 +39,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });
     const busy = new RegExp(
-      `^box has been busy for 1 ms with the standby of process ${first.child.pid}, since 2\\d{3}-`,
+      `^box has been busy for 1 ms with the standby of process ${first.child.pid}, which began at 2\\d{3}-`,
     );
     await second.said(busy);
     assert.equal(await second.outcome(), "SANDBOX_BUSY");

@@ -69,7 +69,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
 
   it("`resume` restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
     await node.standby("box");
-    const nextStep = /^it stays frozen for .*: call sandboxes\.resume\("box"\) again/;
+    const nextStep = /^call sandboxes\.resume\("box"\) again within some minutes, while it stays frozen/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
     await assertRefused(resumed, "ENV_NOT_TAKEN", /^the agent of box refuses /, nextStep);
     {
@@ -92,7 +92,12 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
       substrate.machine("box").touch(path);
       const resumed = node.resume("box", { env: { KEY: "of-its-own" }, ...ANYHOW });
       const problem = new RegExp(`^${path} in the guest is missing or not a JSON object`);
-      await assertRefused(resumed, "ENV_NOT_TAKEN", problem, /resume\("box"\) again, with other variables or without/);
+      await assertRefused(
+        resumed,
+        "ENV_NOT_TAKEN",
+        problem,
+        /resume\("box"\) again .*, with other variables or without/,
+      );
       const awakening = await node.resume("box");
       assert.equal(awakening?.isSpecRefused, true);
       await assertAnswers(node, "box");

@@ -325,7 +325,7 @@ itOnBothThreads("a reading that is disposed within a file fails at once", async 
     break;
   }
   reading[Symbol.dispose]();
-  await assert.rejects(async () => reading.next(), /the reading of the local directory was ended/);
+  await assert.rejects(async () => reading.next(), /the local directory was not read to its end/);
 });
 
 /** An entry as text, with a digest of its content. */

@@ -53,5 +53,5 @@ function failedMessage([program = ""]: readonly string[], result: RunResult<stri
   // Cut the text at a line break, if there is one, so that the message does not begin within a word.
   const end = all.slice(-SHOWN_CHARACTERS);
   const shown = all.length > end.length && end.includes("\n") ? end.slice(end.indexOf("\n") + 1) : end;
-  return `${program} ${how}${shown === "" ? "" : `: ${shown}`}`;
+  return shown === "" ? `${program} ${how}` : `${program} ${how}: ${shown}`;
 }

@@ -141,7 +141,7 @@ export class KeptCall implements ExecWire {
     if (kind === "over") return;
     if (kind === "starting") this.#own.hangUpOnceAnswered(call);
     else this.#own.hangUp().catch(() => undefined);
-    const error = failure("CANCELLED", "HUNG_UP", "sent SIGHUP to the command");
+    const error = failure("CANCELLED", "HUNG_UP", "the agent sends SIGHUP to the command");
     if (kind === "starting") this.#leave(error);
     else this.#fail(error);
   }

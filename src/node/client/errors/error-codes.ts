@@ -13,7 +13,7 @@ const CODES = {
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
   DIAL_FAILED: "the function connectOptions threw an error: see the cause",
-  DIAL_TIMED_OUT: "the function that returns the connection options must settle sooner; connectTimeoutMs is its limit",
+  DIAL_TIMED_OUT: "the function connectOptions must return the connection options within connectTimeoutMs",
   NOT_AN_AGENT: "the program that listens there is not a guest agent; check the address",
   // Certificates.
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",

@@ -107,7 +107,10 @@ function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<
   const { mode, uid, gid, sha256, size, mtime, mtimeNanos, parents: createParents, ...rest } = options;
   const { flag = "w", sparse, skipSha256, beneath, noSymlinks } = rest;
   if (flag !== "w" && flag !== "wx")
-    throw invalidOption("flag", `flag is ${JSON.stringify(flag)}; give "w" or "wx": files are written as a whole`);
+    throw invalidOption(
+      "flag",
+      `flag must be "w" or "wx", not ${JSON.stringify(flag)}, because files are written as a whole`,
+    );
   return {
     ...pathFields(path),
     ...beneathFields({ beneath, noSymlinks }),
@@ -176,7 +179,7 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
 /** Returns the source's iterator. Checks the type, because JavaScript callers may pass anything. */
 function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
   const parts = source?.[Symbol.asyncIterator]?.();
-  return parts ?? failed(new TypeError("it is neither bytes nor text, nor a stream of either"));
+  return parts ?? failed(new TypeError("it must be bytes, text, or a stream of bytes or text"));
 }
 
 function bytesOf(content: Content): Uint8Array {

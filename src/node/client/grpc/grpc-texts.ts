@@ -73,7 +73,8 @@ export function withoutNoise(details: string): string {
     .replace(DEADLINE, (whole, seconds: string) => {
       const time =
         Number(seconds) < 1 ? `${Math.round(Number(seconds) * 1_000)} ms` : `${Number(seconds).toFixed(1)} s`;
-      return `${UNCONNECTED.test(whole) ? "no connection" : "no answer from the agent"} within ${time}`;
+      const missing = UNCONNECTED.test(whole) ? "no connection" : "no answer from the agent";
+      return `${missing} within ${time}`;
     });
 }
 
@@ -83,7 +84,7 @@ const CERTIFICATE_ALERT = new RegExp(
 );
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["unknown ca", "it was not issued by an authority that the agent trusts"],
-  ["certificate expired", "it or its authority has expired, by the guest's clock"],
+  ["certificate expired", "it, or the certificate of its authority, has expired by the guest's clock"],
   ["unsupported certificate", "it is not a client certificate"],
   ["certificate required", "there is none"],
 ]);

@@ -340,8 +340,7 @@ function* warningsOf(
   const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
   if (thawedWithoutDuties) {
     const message =
-      "the session ran before these restore steps, with old random numbers and time; clones of it may have drawn the " +
-      "same random numbers; freeze it for longer, or restore it sooner";
+      "the session ran before these restore steps, with the old time, and clones of it may have drawn the same random numbers; freeze the session for longer, or restore it sooner";
     yield { code: "THAWED_WITHOUT_DUTIES", message };
   }
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;

@@ -26,7 +26,7 @@ const ofFileSystems = (
 const METRICS: readonly Metric[] = [
   ["uptime_seconds_total", "Time since the guest's boot.", (u) => [[u.uptimeUs * US]]],
   ["generation", "Number of times that the guest was restored.", (u) => [[u.generation]]],
-  ["cpus", "Processors that are online.", (u) => [[u.cpu?.count]]],
+  ["cpus", "Number of processors that are online.", (u) => [[u.cpu?.count]]],
   ["cpu_busy_seconds_total", "Time that all processors together were busy.", (u) => [[seconds(u.cpu?.busyUs)]]],
   [
     "cpu_steal_seconds_total",
@@ -47,7 +47,7 @@ const METRICS: readonly Metric[] = [
   ],
   [
     "filesystem_avail_bytes",
-    "Free space that every user may use.",
+    "Free space that users other than root may use.",
     (u) => ofFileSystems(u, ({ availableBytes }) => availableBytes),
   ],
   ["filesystem_files", "Inodes.", (u) => ofFileSystems(u, ({ inodes }) => inodes)],
@@ -67,10 +67,10 @@ const METRICS: readonly Metric[] = [
     "Bytes sent.",
     (u) => u.networks.map(({ name, sentBytes }) => [sentBytes, { device: name }]),
   ],
-  ["processes", "Processes of the guest.", (u) => [[u.processes]]],
+  ["processes", "Number of processes in the guest.", (u) => [[u.processes]]],
   [
     "session_oom_kills_total",
-    "Processes of the session that the out-of-memory killer has killed.",
+    "Number of processes of the session that the out-of-memory killer has killed.",
     (u) => [[u.sessionOomKills]],
   ],
 ];

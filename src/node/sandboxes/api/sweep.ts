@@ -158,9 +158,8 @@ function isAsked(entry: JournalEntry): boolean {
 
 function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
-  const message =
-    `${foreign.length} of this node's resources were recorded in another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
-    `another node also has the id ${nodeId}, or the journal of this node was lost`;
+  const example = `${first?.kind} ${first?.name ?? first?.id}`;
+  const message = `${foreign.length} of this node's resources (such as ${example}) were recorded in another journal: either another node also has the id ${nodeId}, or the journal of this node was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }
 

@@ -204,7 +204,7 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
   checkAnswer(node, instance);
   node.step(OPERATION, name, "wait for the agent");
   const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
-  node.step(OPERATION, name, "record that it is ready");
+  node.step(OPERATION, name, "record that the sandbox is ready");
   await node.journal.put(ready);
   return ready;
 }

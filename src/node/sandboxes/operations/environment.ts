@@ -68,9 +68,7 @@ export function requireFrozen(
   if (env === undefined || acceptUnfrozen || freeze === "off" || preSnapshot?.freeze === "frozen") return;
   const because =
     unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "the reason is not known" : "no freeze was requested");
-  const message =
-    `the session of ${name} was not frozen when it was suspended (${because}), so it would first run with the variables ` +
-    `that env replaces; nothing was ${outcome}`;
+  const message = `the session of ${name} was not frozen when it was suspended (${because}), so it would first run with its previous environment variables; nothing was ${outcome}`;
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 

@@ -170,7 +170,11 @@ async function finishFork(
 ): Promise<FinishedFork> {
   const { name } = entry;
   const { reachTimeoutMs } = node.guests.patience;
-  node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");
+  node.step(
+    "fork",
+    name,
+    "run the restore steps, replace the credentials, run the restore steps again and POST_RESTORE, and call Health",
+  );
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
   // By this host's clock, the certificates in an old snapshot may have expired; by the guest's clock, they may still be
@@ -213,7 +217,7 @@ async function finishFork(
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices, ...memory };
-  node.step("fork", name, "record that it is ready");
+  node.step("fork", name, "record that the sandbox is ready");
   await node.journal.put(ready);
   await node.credentials.remove(parentOf(name));
   return {

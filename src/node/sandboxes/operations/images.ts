@@ -87,7 +87,7 @@ function obstacle(
     return {
       problem: problem ?? "its conversion has failed, and the API does not report the reason",
       nextStep:
-        "read the reason in the daemon's log, such as a missing mkfs.erofs (erofs-utils); then delete the image and add it again",
+        "read the reason in the daemon's log (for example, mkfs.erofs of erofs-utils is missing); then delete the image and add it again",
     };
   }
   const twin = images.find((other) => digest !== "" && other.digest === digest && other.status === "ready");
@@ -100,7 +100,7 @@ function obstacle(
   return {
     problem: `since ${new Date(createdMs).toISOString()}`,
     nextStep:
-      "if this is the name that you gave to a build, use builds/ID@DIGEST of that build, because the image under that name never becomes ready; otherwise, read the reason in the daemon's log",
+      "if you gave this name to a build, use builds/ID@DIGEST of that build, because an image with the name of a build never becomes ready; otherwise, read the reason in the daemon's log",
   };
 }
 

@@ -37,7 +37,7 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   // Check again, because all entries that share the volume may be removed at the same time. At the first check each of
   // them still sees the others, so none deletes the volume.
   if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId, step));
-  if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
+  if (isLeft) throw volumeLeft(volumeId, `${name} is removed; `);
 }
 
 /**
@@ -45,10 +45,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
  * to an instance that no longer exists (volumes/manager.go:369).
  */
 export function volumeLeft(id: string, before = ""): SandboxError {
-  const message = `${before}the volume ${id}: the daemon lists it as in use by an instance that does not exist`;
-  const nextStep =
-    "a daemon that was killed while it created an instance leaves such a volume, which only the daemon's operator can remove: stop the " +
-    `daemon, delete volumes/${id} in its data directory, and start the daemon again; no sandbox uses the credentials in the volume any more`;
+  const message = `${before}the volume ${id} is not removed: the daemon lists it as in use by an instance that does not exist`;
+  const nextStep = `a daemon that is killed while it creates an instance leaves such a volume, and only its operator can remove the volume: stop the daemon, delete volumes/${id} in its data directory, and start the daemon again; no sandbox uses the credentials in the volume any more`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 

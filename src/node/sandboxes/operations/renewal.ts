@@ -21,7 +21,7 @@ export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Vari
   const duties = (signal: AbortSignal): Promise<void> =>
     dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), { env, hostTime: true, signal });
   await node.guests.renewIfExpired("resume", entry);
-  node.step("resume", entry.name, "restore steps, with its new environment");
+  node.step("resume", entry.name, "run the restore steps, and set the new environment");
   const before = await whileUp(node.instances.subject(entry), async (signal) => {
     await reached(
       node.guests.patience.reachTimeoutMs,
@@ -33,7 +33,7 @@ export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Vari
     return node.guests.ask(entry, (client) => writeVariables(client, env));
   });
   try {
-    const awakening = await node.guests.awaken("resume", entry, { replaced: "the variables that env replaces" });
+    const awakening = await node.guests.awaken("resume", entry, { replaced: "the previous environment variables" });
     await node.guests.ask(entry, (client) => requireInForce(client, entry, awakening));
     return awakening;
   } catch (error) {

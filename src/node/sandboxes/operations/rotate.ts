@@ -37,10 +37,10 @@ export async function finishRotation(node: NodeParts, rotating: SandboxEntry): P
     ]);
     const dial = (own: ClientCredentials): Promise<GuestClient> =>
       guests.dial(rotating, { credentials: own, credentialsOf: [name, nextOf(name)] });
-    step("rotate", name, "write them into the guest, and connect with them");
+    step("rotate", name, "write the new credentials into the guest, and connect with them");
     await handOver(dial, { old, fresh, files }, { reachTimeoutMs: guests.patience.reachTimeoutMs });
   }
-  step("rotate", name, "remove the old ones");
+  step("rotate", name, "remove the old credentials");
   await credentials.replace(name);
   const rotated = { ...journal.sandbox(name), rotatingSinceMs: undefined, credentialsIssuedMs: Date.now() };
   await journal.put(rotated);

@@ -62,7 +62,7 @@ export async function snapshot(
 
 async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
   const { name } = entry;
-  node.step("snapshot", name, "keep the credentials with which it is restored");
+  node.step("snapshot", name, "copy the credentials of the source, which forks of the snapshot need at first");
   await node.credentials.copy(source.name, name);
   node.step("snapshot", name, "take it");
   const { template, bundle, cpuClass } = source.keys;

@@ -52,8 +52,7 @@ const PANIC_STEP =
  */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
-  "the daemon's init is built for another processor architecture, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put an init " +
-  "and an agent for this host's architecture into the daemon's initrd, or use another release";
+  "the daemon's init is built for another processor architecture, as in hypeman's arm64 release 0.17.0: use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
 
 /**
  * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Sets
@@ -171,7 +170,7 @@ export async function withSiblingCheck<Value>(
     if (running.length === 0) throw error;
     const names = running.join(", ");
     const message = `${name} could not be started while ${names} ${running.length === 1 ? "is" : "are"} running, because they have the same origin: ${error.message}`;
-    const nextStep = `under QEMU only one of them can run at a time: suspend or remove ${names}, and try again`;
+    const nextStep = `suspend or remove ${names}, and try again: under QEMU, only one sandbox of the same origin can run at a time`;
     throw new SandboxError("SIBLING_RUNNING", message, error, { nextStep });
   }
 }

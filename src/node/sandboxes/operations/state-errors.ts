@@ -6,10 +6,7 @@ import { type InstanceState, SandboxError } from "../substrate/index.ts";
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
-  const nextStep =
-    "do not remove it, because the daemon's operator can save its memory: stop the daemon, run the script from " +
-    `docs/node/sandboxes.md in the directory guests/${instanceId} of its data directory, start the daemon, and run a sweep; ` +
-    "if its hypervisor is gone, its last snapshot can be forked";
+  const nextStep = `do not remove ${name}, because the daemon's operator can save its memory: stop the daemon, run the script from docs/node/sandboxes.md in the directory guests/${instanceId} of its data directory, start the daemon, and run a sweep; if the hypervisor of ${name} is gone, its last snapshot can be forked`;
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
 
@@ -19,7 +16,8 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
  */
 export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
-  const nextStep = "remove the sandbox; or ask the operator to delete the dead hypervisor's socket, and resume it";
+  const nextStep =
+    "remove the sandbox; or ask the operator to delete the socket of the dead hypervisor, and then resume the sandbox";
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 

@@ -143,7 +143,7 @@ async function restoredAgain(
   failure: unknown,
 ): Promise<void> {
   const { name } = entry;
-  node.step(operation, name, "restore it once more");
+  node.step(operation, name, "restore the sandbox once more");
   try {
     await wake(node, entry);
   } catch (error) {
@@ -334,7 +334,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
-    const rule = `a sandbox cannot be suspended while it initializes, which took longer than ${reachTimeoutMs} ms`;
+    const rule = `it can be suspended only after it has initialized, which takes longer than ${reachTimeoutMs} ms`;
     throw wrongState(entry.name, "Initializing", rule);
   }
   await running(node, entry);
@@ -352,7 +352,7 @@ async function known(
   const hasPassed = ({ state }: Instance): boolean => !passing.includes(state);
   const found = await node.instances.existing(entry);
   if (hasPassed(found)) return found;
-  node.step("wait", entry.name, `wait while it is ${found.state}`);
+  node.step("wait", entry.name, `wait while the sandbox is ${found.state}`);
   return node.instances.awaited(entry, hasPassed, node.guests.patience.reachTimeoutMs);
 }
 

@@ -176,7 +176,9 @@ export class GuestAccess {
     step(
       operation,
       entry.name,
-      done === undefined ? "restore steps, POST_RESTORE and Health" : "POST_RESTORE and Health",
+      done === undefined
+        ? "run the restore steps and POST_RESTORE, and call Health"
+        : "run POST_RESTORE, and call Health",
     );
     const awakening = await whileUp({ ...instances.subject(entry), pollIntervalMs }, (signal) =>
       awaken(dial, { ...this.patience, reachTimeoutMs }, signal, done),

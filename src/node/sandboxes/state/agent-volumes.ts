@@ -177,6 +177,6 @@ function topDirectory(beginning: Buffer): string {
   const unpacked = gunzipSync(beginning, { finishFlush: constants.Z_SYNC_FLUSH });
   const name = readHeader(unpacked.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
   const [directory = ""] = name.replace(/^\.\//, "").split("/");
-  if (directory === "") throw new Error("it does not begin with a directory");
+  if (directory === "") throw new Error("the archive does not begin with a directory");
   return directory;
 }

@@ -20,8 +20,7 @@ const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Pause between two checks of whether an instance is off. */
 const POLL_INTERVAL_MS = 1_000;
 const PANICKED_STEP =
-  "the content of its memory is lost: stop the sandbox and resume it, which boots it again; if the kernel panics each " +
-  "time, use the console's lines to check the daemon's kernel and hypervisor";
+  "the content of the sandbox's memory is lost: stop the sandbox and resume it, which boots it again; if the kernel panics each time, use the console's lines to check the daemon's kernel and hypervisor";
 /** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
 /**
@@ -89,8 +88,8 @@ export async function whileUp<Value>(
  */
 export async function agentEnded({ name, substrate }: Subject, instance: Instance): Promise<SandboxError> {
   const { id, exitCode, exitMessage } = instance;
-  const status =
-    exitCode === undefined ? "" : ` with status ${exitCode}${exitMessage === undefined ? "" : ` (${exitMessage})`}`;
+  const details = exitMessage === undefined ? "" : ` (${exitMessage})`;
+  const status = exitCode === undefined ? "" : ` with status ${exitCode}${details}`;
   const message = `the agent of ${name} ended before it answered${status}${afterColon(await reasonOfEnd(substrate, id))}`;
   return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
 }

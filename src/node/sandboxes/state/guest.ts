@@ -142,7 +142,8 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 /** A freeze's result as the value of a tag, such as "frozen", "off", "unsupported" or "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
   // Cut the problem at its colon, because names of the guest's processes may follow, which do not belong into a tag.
-  return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
+  const [problem = ""] = freezeProblem?.split(":") ?? [];
+  return freeze === "failed" ? `failed: ${problem}` : freeze;
 }
 
 /** The result of waking up a sandbox. */

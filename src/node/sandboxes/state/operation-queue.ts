@@ -102,7 +102,8 @@ export class OperationQueue {
     const isHeld = async (): Promise<boolean> => {
       const holder = await this.#journal.take(name, operation);
       if (holder === undefined) return false;
-      const other = `${holder.operation} of process ${holder.pid}, since ${new Date(holder.sinceMs).toISOString()}`;
+      const since = new Date(holder.sinceMs).toISOString();
+      const other = `${holder.operation} of process ${holder.pid}, which began at ${since}`;
       if (waitsFor === undefined) this.#step(operation, name, `wait for the ${other}`);
       waitsFor = other;
       return true;

@@ -10,16 +10,14 @@ export interface Warning {
 /** Why a requested freeze failed; undefined if the session was frozen, or no freeze was requested. */
 export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
   if (report?.freeze === "unsupported") return "its agent is too old to freeze it";
-  return report?.freeze === "failed" ? `the agent says ${report.freezeProblem}` : undefined;
+  return report?.freeze === "failed" ? `the agent reports ${report.freezeProblem}` : undefined;
 }
 
 /** Warnings about a suspension: NOT_FROZEN if the session could not be frozen. */
 export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   const because = unfrozenBecause(report);
   if (because === undefined) return [];
-  const message =
-    `the session could not be frozen (${because}): it ran until it was suspended, and every sandbox that is resumed or forked ` +
-    "from this suspension runs before its restore steps";
+  const message = `the session could not be frozen (${because}), so it ran until it was suspended; every sandbox that is resumed or forked from this suspension runs before its restore steps`;
   return [{ code: "NOT_FROZEN", message }];
 }
 
@@ -31,10 +29,8 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];
-  const also = replaced === undefined ? "" : `, and with ${replaced}`;
-  const message =
-    `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time and ` +
-    `with random numbers that its clones may draw too${also}`;
+  const also = replaced === undefined ? "" : ` and ${replaced}`;
+  const message = `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time${also}; clones of it may draw the same random numbers`;
   return [{ code: "NOT_FROZEN", message }];
 }
 

@@ -43,9 +43,9 @@ export const SANDBOX_NEXT_STEPS = {
   INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
   SUBSTRATE_FAILED: "read the daemon's own log, because its API does not report the reason",
   OPERATION_ABORTED:
-    "call it again to continue or to repeat it; sweep repairs what it may have left unfinished, as after a crash",
+    "call the operation again, which continues or repeats it; a sweep repairs what it may have left unfinished",
   OPERATION_TIMED_OUT:
-    "call it again, with a longer requestTimeoutMs; sweep repairs what it may have left unfinished, as after a crash",
+    "call the operation again with a longer requestTimeoutMs; a sweep repairs what it may have left unfinished",
   SANDBOX_BUSY: "wait until that operation has ended; if its process hangs, end the process and run a sweep",
   JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
   NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, run a sweep with takeOver",
@@ -68,8 +68,7 @@ const SCOPES =
  * remove such records.
  */
 export const ORPHANED_RECORDS_STEP: string =
-  "a daemon that was killed while it forked a snapshot leaves such a record, which only the daemon's operator can remove: stop the daemon, " +
-  "delete each directory of guests/ in its data directory whose metadata.json has an id other than the directory's name, and start the daemon again";
+  "a daemon that is killed while it forks a snapshot leaves such a record, and only its operator can remove the record: stop the daemon, delete each directory of guests/ in its data directory whose metadata.json has an id other than the directory's name, and start the daemon again";
 
 /** Next steps that name calls or options of this library. `name` is that of a sandbox or snapshot. */
 const REMEDIES = {
@@ -78,9 +77,9 @@ const REMEDIES = {
   wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
-    `it stays frozen for some minutes: call sandboxes.resume("${name}") again, with other variables or without any`,
+    `call sandboxes.resume("${name}") again within some minutes, while it stays frozen, with other variables or without any`,
   suspendFirst: (name: string) =>
-    `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
+    `boot it without env; then call sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
     "remove what prevents the freeze (the agent's docs explain each problem); or pass acceptUnfrozen to accept that several sandboxes may have the same secrets",
   list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",

@@ -46,7 +46,7 @@ export class ThreadReading implements Disposable {
 
 /** The error of a reading after it was disposed of. */
 export function readingEnded(): Error {
-  return new Error("the reading of the local directory was ended");
+  return new Error("the local directory was not read to its end, because its reader was closed");
 }
 
 /** The bytes of all files below a local directory. Entries that cannot be read do not count. */

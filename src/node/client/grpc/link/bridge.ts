@@ -137,7 +137,8 @@ function startFailure({ program }: ChildCommand, error: unknown): string {
 /** Describes the failure of a started command, with the end of its standard error. */
 function failureWords({ program }: ChildCommand, what: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
-  return `the bridge command ${program} ${what}${said === "" ? "" : `: ${said}`}`;
+  const failed = `the bridge command ${program} ${what}`;
+  return said === "" ? failed : `${failed}: ${said}`;
 }
 
 /** Throws GuestError (INVALID_ARGUMENT) for a word that cannot be passed to a command (execve(2)). */

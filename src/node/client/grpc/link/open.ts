@@ -53,7 +53,11 @@ export async function openCurrent(
   if (connectOptions === undefined) return openChannel(own);
   const { connectTimeoutMs: limitMs = DEFAULT_CONNECT_TIMEOUT_MS } = own;
   const late = (): GuestError =>
-    failure("UNAVAILABLE", "DIAL_TIMED_OUT", `the function connectOptions has returned nothing within ${limitMs} ms`);
+    failure(
+      "UNAVAILABLE",
+      "DIAL_TIMED_OUT",
+      `the function connectOptions has not returned the connection options within ${limitMs} ms`,
+    );
   const current = new TimeLimit(limitMs).within(Promise.resolve(connectOptions()), late);
   return openChannel((await current) ?? own);
 }
