@@ -50,7 +50,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "arguments and variables of a command",
-    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each of them has at most 131,071 bytes (execve(2)). All of them together have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, to which the agent adds 9 bytes for each argument and variable`,
+    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). All together have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 more bytes for the NUL and the pointer of each`,
   ],
   ["fields of a message", "1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
@@ -123,8 +123,8 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "The agent closes the socket when the peer has neither read nor sent anything for 1 s, and at the latest 5 s after the agent began to close the connection",
   ],
   [
-    "time until the agent answers a call that it refuses because of its headers",
-    "The agent answers when the request is complete, or after 1 s",
+    "time until the agent refuses a call because of its headers",
+    "The agent refuses the call when the request is complete, or after 1 s",
   ],
   ["token", "4,096 characters"],
   [

@@ -31,7 +31,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   ENV_NOT_TAKEN:
     "The session thawed too early, or the agent refused the variables or a spec file. The library ends a fork in this case; a resumed sandbox [stays frozen](#secrets-of-a-fork).",
   RESTORE_DEGRADED:
-    "A fork could not reseed its random generators. `acceptDegraded` (`--accept-degraded`) keeps such a fork.",
+    "A fork could not reseed its random generators. `acceptDegraded` (`--accept-degraded`) keeps the fork.",
   AGENT_UNREACHABLE:
     "The agent did not answer within `reachTimeoutMs`, or the connection broke. Other causes: the guest's kernel panicked while it booted, or the daemon's init was built for another processor architecture.",
   AGENT_ENDED: "The agent exited before its first answer.",
