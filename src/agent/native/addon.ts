@@ -111,7 +111,10 @@ export interface Addon {
    * start time. -EMFILE, -ENFILE, -ENOMEM: the processes cannot be read at present.
    */
   processRows(pids: Int32Array): Int32Array | number;
-  /** Returns a row with pid and session for each process in /proc, in a seventh of the time of processRows. */
+  /**
+   * Returns a row with pid and session for each process in /proc, in a seventh of the time of processRows. The session
+   * of a process that has ended since it was listed is -1.
+   */
   processSessions(): Int32Array | number;
   /**
    * Resource usage of a child that has ended but is not reaped, including descendants that were waited for: user time

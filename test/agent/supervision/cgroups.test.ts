@@ -74,8 +74,10 @@ describe("a command in a cgroup of its own", () => {
 
   it("a timeout kills a fork loop completely", async () => {
     await using agent = await startAgent();
-    assert.equal((await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n })).exit.timedOut, true);
-    assert.deepEqual(await processesWith(program("fork_loop")), []);
+    const { exit } = await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n });
+    assert.equal(exit.timedOut, true);
+    // Every process of the loop has the pipe. A listing of processes could miss a loop whose ids change all the time.
+    assert.equal(exit.outputComplete, true);
   });
 });
 

@@ -1,6 +1,6 @@
 import { yieldToEventLoop } from "../../domain/index.ts";
 import type { Addon } from "../../native/index.ts";
-import { type ProcessRow, ProcessTable, rowsOf } from "./process-table.ts";
+import { type ProcessRow, ProcessTable, rowsOf, UNKNOWN_SESSION } from "./process-table.ts";
 
 export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 
@@ -89,6 +89,17 @@ export class SessionTable {
       sessions.getOrInsertComputed(rows[index * SESSION_COLUMNS + 1] ?? 0, () => []).push(pid);
     this.sessions = sessions;
   }
+
+  /** Whether a process had ended before its session could be read. */
+  get hasUnknown(): boolean {
+    return this.sessions.has(UNKNOWN_SESSION);
+  }
+
+  /** The sessions of these processes. */
+  sessionsOf(pids: ReadonlySet<number>): Set<number> {
+    const found = this.sessions.entries().filter(([, members]) => members.some((pid) => pids.has(pid)));
+    return new Set(found.map(([session]) => session));
+  }
 }
 
 /**
@@ -116,21 +127,27 @@ function readSessions(calls: ReadingCalls): SessionTable | number | undefined {
 async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | undefined> {
   const rows: ProcessRow[] = [];
   const seen = new Set<number>();
+  let unfinished: ReadonlySet<number> = new Set();
   // A process may exit after the listing, before its row is read, and leave a child that was not listed. So all processes
   // are listed again until a listing has no new process.
   for (let round = 0; round < MAX_LISTINGS; round++) {
     const sessions = readSessions(calls);
     if (!(sessions instanceof SessionTable)) return sessions;
     const born = sessions.pids.filter((pid) => !seen.has(pid));
-    if (born.length === 0) break;
+    if (born.length === 0) return new ProcessTable(rows);
+    const ended = new Set(born);
     for (let at = 0; at < born.length; at += READ_AT_ONCE) {
       if (at > 0) await yieldToEventLoop();
       const pids = born.subarray(at, at + READ_AT_ONCE);
       const read = calls.processRows(pids);
       if (typeof read === "number") return read;
-      rows.push(...rowsOf(read));
+      for (const row of rowsOf(read)) {
+        rows.push(row);
+        if (row.alive) ended.delete(row.pid);
+      }
       for (const pid of pids) seen.add(pid);
     }
+    unfinished = sessions.sessionsOf(ended);
   }
-  return new ProcessTable(rows);
+  return new ProcessTable(rows, unfinished);
 }

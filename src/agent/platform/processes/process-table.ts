@@ -5,6 +5,8 @@ import { namesIn, readProc } from "../proc.ts";
 const COLUMNS = 6;
 const STATE_ZOMBIE = 0x5a; /* Z */
 const STATE_DEAD = 0x58; /* X */
+/** The session of a process that ended before its session could be read (Addon.processSessions). */
+export const UNKNOWN_SESSION = -1;
 
 /** What /proc/PID/stat says about a process at the time of the reading (Addon.processRows). */
 export interface ProcessRow {
@@ -38,8 +40,14 @@ export class ProcessTable {
   readonly #byParent: ReadonlyMap<number, readonly ProcessRow[]>;
   readonly #byGroup: ReadonlyMap<number, readonly ProcessRow[]>;
   readonly #bySession: ReadonlyMap<number, readonly ProcessRow[]>;
+  readonly #unfinished: ReadonlySet<number>;
 
-  constructor(rows: readonly ProcessRow[]) {
+  /**
+   * `unfinished` has the sessions of processes that had ended before their rows were read; -1 if the session is
+   * unknown. Each of these processes may have left a child that is not in the table.
+   */
+  constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
+    this.#unfinished = unfinished;
     this.#byPid = new Map(rows.map((row) => [row.pid, row]));
     this.#byParent = Map.groupBy(rows, ({ parent }) => parent);
     this.#byGroup = Map.groupBy(rows, ({ group }) => group);
@@ -48,6 +56,11 @@ export class ProcessTable {
 
   get(pid: number): ProcessRow | undefined {
     return this.#byPid.get(pid);
+  }
+
+  /** Whether the table has every process of these sessions. */
+  hasAllOf(sessions: ReadonlySet<number>): boolean {
+    return !this.#unfinished.has(UNKNOWN_SESSION) && this.#unfinished.isDisjointFrom(sessions);
   }
 
   childrenOf(pid: number): readonly ProcessRow[] {

@@ -15,13 +15,20 @@ const STOP_ROUNDS = 32;
 const ATTEMPTS = 4;
 /** Number of signals to send per tick of the event loop. Each takes 15 us. */
 const SENT_AT_ONCE = 256;
+/** The living members of a set of processes, as one search found them. */
+interface Found {
+  readonly members: readonly ProcessRow[];
+  /** False if a member may have ended during the search, and left a child that the search did not find. */
+  readonly isComplete: boolean;
+}
+
 /** Defines a set of processes and how to find its members. */
 export interface Search {
   /**
    * Finds the living members. `known` has the members that were found before, by pid. Returns undefined if /proc is not
    * usable, or a negated errno.
    */
-  find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
+  find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
   /** Whether a living process that was a member in an earlier scan is still a member. */
   stillBelongs(row: ProcessRow): boolean;
   /** Whether it is certain, without a scan, that there are no further living members. */
@@ -29,7 +36,7 @@ export interface Search {
 }
 
 type Scan =
-  | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
+  | ({ readonly kind: "seen" } & Found)
   /** There are not enough descriptors or memory to read /proc at present. */
   | { readonly kind: "not_now" }
   /**
@@ -90,13 +97,16 @@ export class WalkedProcesses implements ProcessSet {
     return eventually(limitMs, () => this.killOnce());
   }
 
-  /** Whether no member is alive; undefined if unknown. */
+  /**
+   * Whether no member is alive; undefined if unknown. If processes fork and end faster than a scan can follow, members
+   * count as alive.
+   */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
     if (this.#released || this.#search.excludesOthers?.() === true) return true;
     const scan = await this.#scan(false);
     if (this.#released) return true;
-    return scan.kind === "seen" ? scan.members.length === 0 : undefined;
+    return scan.kind === "seen" ? scan.isComplete && scan.members.length === 0 : undefined;
   }
 
   /**
@@ -112,7 +122,7 @@ export class WalkedProcesses implements ProcessSet {
       return scan.kind === "only_group" && this.#addon.peekEnd(this.#leader) !== 0;
     }
     await this.#sendAll(scan.members, SIGKILL);
-    return scan.members.length === 0 && !this.#someKnownLives();
+    return scan.isComplete && scan.members.length === 0 && !this.#someKnownLives();
   }
 
   /** Records that the leader was reaped: from now on its pid may belong to another process. */
@@ -158,9 +168,10 @@ export class WalkedProcesses implements ProcessSet {
     if (typeof found === "number" && TEMPORARY.has(-found)) return { kind: "not_now" };
     this.#isBlind = found === undefined || typeof found === "number" || this.#released;
     if (found === undefined || typeof found === "number" || this.#released) return { kind: "only_group" };
-    this.#isSettled = found.every((row) => isSame(row, this.#known.get(row.pid)));
-    for (const member of found) this.#known.set(member.pid, member);
-    return { kind: "seen", members: found.filter((row) => !this.#isImmune(row)) };
+    const { members, isComplete } = found;
+    this.#isSettled = isComplete && members.every((row) => isSame(row, this.#known.get(row.pid)));
+    for (const member of members) this.#known.set(member.pid, member);
+    return { kind: "seen", members: members.filter((row) => !this.#isImmune(row)), isComplete };
   }
 
   /** Whether a known member that can be signalled is alive. */
@@ -225,11 +236,14 @@ export function walkedTree(
     const roots = rows(known.keys()).filter((row) => isSame(row, known.get(row.pid)));
     if (adopter !== undefined) roots.push(...table.childrenOf(adopter));
     const members = membersOf(table, leader, process.pid, roots);
-    if (members === undefined || more === undefined) return members;
+    if (members === undefined) return undefined;
+    const isComplete = table.hasAllOf(new Set([leader, ...[...roots, ...members].map(({ session }) => session)]));
+    if (more === undefined) return { members, isComplete };
     const seen = new Set(members.map((row) => row.pid));
     const others = [...more()].filter((pid) => !seen.has(pid));
     const born = others.filter((pid) => table.get(pid) === undefined);
-    return members.concat([...rows(others), ...rowsOfNew(addon, born, more)].filter(({ alive }) => alive));
+    const inside = [...rows(others), ...rowsOfNew(addon, born, more)].filter(({ alive }) => alive);
+    return { members: members.concat(inside), isComplete };
   };
   return new WalkedProcesses(addon, leader, { find, stillBelongs: () => true }, sessionClock);
 }
@@ -265,18 +279,22 @@ export function walkedSession(
   let areInside: boolean | undefined;
   const keeps = (row: ProcessRow): boolean => row.alive && row.session === leader;
   const find: Search["find"] = async (_, urgent) => {
+    // A leader that has ended is a zombie until the agent reaps it, and has no further children.
+    let ended: ReadonlySet<number> = new Set(addon.peekEnd(leader) === 0 ? [] : [leader]);
     for (let attempt = 1; ; attempt++) {
       const sessions = await readings.sessions.next(urgent || attempt > 1);
       if (!(sessions instanceof SessionTable)) return sessions;
       const listed = sessions.sessions.get(leader) ?? [];
       const read = addon.processRows(Int32Array.from(listed));
       if (typeof read === "number") return read;
-      const rows = rowsOf(read);
-      const members = rows.filter(keeps);
-      if (members.length > 0) areInside = areInside !== false && cgroup?.holds(members.map(({ pid }) => pid)) === true;
-      // If all listed processes have ended meanwhile, one of them may have left a child that was not listed. So the
-      // processes are listed again.
-      if (members.length > 0 || rows.length === listed.length || attempt === ATTEMPTS) return members;
+      const members = rowsOf(read).filter(keeps);
+      const living = new Set(members.map(({ pid }) => pid));
+      if (members.length > 0) areInside = areInside !== false && cgroup?.holds([...living]) === true;
+      // If a listed process has ended since the listing before, it may have left a child that is not in this listing. So
+      // the processes are listed again.
+      const isComplete = !sessions.hasUnknown && listed.every((pid) => living.has(pid) || ended.has(pid));
+      if (members.length > 0 || isComplete || attempt === ATTEMPTS) return { members, isComplete };
+      ended = new Set(listed);
     }
   };
   const excludesOthers = (): boolean => areInside === true && cgroup?.populated() === false;

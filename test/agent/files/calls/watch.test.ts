@@ -135,13 +135,12 @@ describe("a watch of a directory", () => {
     await rename(directory.at("src/a.ts"), directory.at("src/a.gen.ts"));
     await writeFile(directory.at("last.ts"), "");
     await watch.has("closed last.ts", "created docs/page.md");
-    const names = watch.events.filter((event) => !/last|^closed/.test(event)).toSorted();
-    assert.deepEqual(names, [
-      "created docs/page.md",
-      "created src/a.ts",
-      "moved src/a.js src/b.ts",
-      "removed src/a.ts",
-    ]);
+    // What is created in a new directory may be reported twice: by the listing of the directory, and by its watch.
+    const names = new Set(watch.events.filter((event) => !/last|^closed/.test(event)).toSorted());
+    assert.deepEqual(
+      [...names],
+      ["created docs/page.md", "created src/a.ts", "moved src/a.js src/b.ts", "removed src/a.ts"],
+    );
     const many = Array.from({ length: 65 }, () => "x");
     const refused = await failureOf(client.files.watch(directory.path, { ignore: many }).next());
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "names"]);

@@ -123,6 +123,28 @@ test("killWithin kills a fork loop faster than the scans of /proc", async () => 
   assert.equal(await running.child.stdout?.drain(), true);
 });
 
+test("a tree is not empty while its processes fork and end faster than /proc is read", async () => {
+  const leader = 2 ** 25;
+  for (const walked of [walkedSession, walkedTree]) {
+    // Each listing has a new process of the session, which has ended before its row is read.
+    for (const session of [leader, -1]) {
+      let pid = leader;
+      const calls = {
+        peekEnd: () => 1,
+        processSessions: () => Int32Array.of(process.pid, 1, (pid += 1), session),
+        processRows: (pids: Int32Array) =>
+          Int32Array.from(pids.includes(process.pid) ? [process.pid, 1, process.pid, 1, RUNNING, 0] : []),
+      };
+      const looping: Addon = Object.assign(Object.create(addon) as Addon, calls);
+      const set = walked(looping, leader, { readings: new ProcessReadings(looping) });
+      assert.equal(await set.emptyWithin(0), false, `${walked.name} with session ${session}`);
+      calls.processSessions = () => Int32Array.of(process.pid, 1);
+      Object.assign(looping, calls);
+      assert.equal(await set.emptyWithin(0), true, walked.name);
+    }
+  }
+});
+
 test("killing an ended tree does not affect the next command's cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   const ended = cgroups?.create();
