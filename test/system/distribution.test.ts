@@ -99,7 +99,7 @@ describe("the inspection of the bundle", () => {
       "names directories to look for libraries in",
     ],
   ] as const) {
-    test(`the inspection finds ${fault}`, (t) => {
+    test(`the release inspection reports ${fault}`, (t) => {
       const directory = makeDirectory(t);
       compile(directory, ...args);
       assert.deepEqual(inspect(arch, directory, []), [`program ${found}`]);

@@ -83,7 +83,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
-    test(`control, ${way}: clones that were not frozen draw the same numbers`, async (t) => {
+    test(`control, ${way}: clones that were not frozen draw equal random numbers`, async (t) => {
       const start = async (): Promise<Machine> => {
         const clone = await stage.guest.start(running, generation());
         await madeAtLeast(
@@ -120,7 +120,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
-    test(`${way}: frozen clones draw nothing before their restore steps and differ afterwards`, async () => {
+    test(`${way}: frozen clones draw random numbers only after their restore steps, and different ones`, async () => {
       const clones: Draw[][] = [];
       for (let n = 0; n < CLONES; n++) {
         await using clone = await stage.guest.start(frozen, generation());
