@@ -18,7 +18,7 @@ describe("a guest as the substrate boots it", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("the workload gets the shell's environment and the image's working directory", async () => {
+  test("the workload gets the starting shell's environment and the image's working directory", async () => {
     await stage.boot();
     using client = stage.client();
     const environment = (await print(client, "busybox cat /proc/$(busybox pidof workload)/environ")).split("\0");

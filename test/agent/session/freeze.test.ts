@@ -277,7 +277,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("a DeclareIdle sent before a freeze is applied and answered after it", async () => {
+  it("a DeclareIdle call sent before a freeze is applied and answered afterwards", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => directory.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";

@@ -137,7 +137,7 @@ describe("a tunnel", () => {
       assert.deepEqual(await reasonFor(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
   });
 
-  it("a tunnel to a full listener fails with PORT_UNREACHABLE", async () => {
+  it("a tunnel to a listener with a full backlog fails with PORT_UNREACHABLE", async () => {
     const path = directory.at("full.sock");
     const script = `require("net").createServer().listen({ path: process.argv[1], backlog: 1 }, () => console.log("listens"))`;
     const stopped = spawn(process.execPath, ["-e", script, path], { stdio: ["ignore", "pipe", "inherit"] });

@@ -99,7 +99,7 @@ describe("WaitForPort", () => {
     assert.equal((await left).reason, "SHUTTING_DOWN");
   });
 
-  it("WaitForPort rejects invalid ports, the agent's own, and long timeouts", async () => {
+  it("WaitForPort rejects invalid ports, the agent's own port, and long timeouts", async () => {
     for (const [port, timeoutMs] of [[0], [65_536], [agent.port], [80, 86_400_001]] as const) {
       const { status, reason } = await failureOf(client.ports.waitFor(port, { timeoutMs }));
       assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"], `${port} ${timeoutMs}`);

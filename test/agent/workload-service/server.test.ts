@@ -67,7 +67,7 @@ describe("the workload's socket", () => {
     assert.equal((await postJson(rig.path)).status, 200);
   });
 
-  test("WorkloadServer removes its own socket but not a replaced one", async () => {
+  test("WorkloadServer removes its own socket but not one that replaced it", async () => {
     for (const isReplaced of [false, true]) {
       await using rig = await start();
       const other = net.createServer((socket) => socket.end("other"));

@@ -29,7 +29,7 @@ describe("connect", () => {
     assert.equal((await client.health({ requestTimeoutMs: 30_000 })).alive, true);
   });
 
-  test("`connect` rejects an agent of another authority or name", async () => {
+  test("`connect` rejects an agent whose certificate has another authority or name", async () => {
     const other = await issueCertificates();
     const authority = await refusal({ caPem: other.ca });
     assert.equal(authority.status, "UNAVAILABLE");

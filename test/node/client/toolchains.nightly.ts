@@ -124,7 +124,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
     [least, []],
     [skipping, ["--skipLibCheck"]],
   ] as const) {
-    test(`the library type-checks with TypeScript ${version}${options.map((option) => ` and ${option}`).join("")}`, async (t) => {
+    test(`the library type-checks with TypeScript ${[version, ...options].join(" and ")}`, async (t) => {
       const provided = await provideNpm("typescript", RELEASES[version] ?? "unknown");
       if (typeof provided === "string") {
         t.skip(provided);

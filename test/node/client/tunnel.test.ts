@@ -143,7 +143,7 @@ describe("the frames of a tunnel", () => {
     assert.equal(frames.at(-1)?.case, "end");
   });
 
-  it("tunnels fall back to grpc-js if its HTTP/2 stream is hidden", async (t) => {
+  it("tunnels work through grpc-js if its HTTP/2 stream cannot be found", async (t) => {
     let hidden = 0;
     hideStreams(t, () => (hidden += 1));
     const { said, frames } = await exchange(7, "sent");

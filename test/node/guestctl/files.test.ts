@@ -362,7 +362,7 @@ describe("guestctl cp", () => {
     assert.equal(await readFile(directory.at("back/to/tree/a"), "utf8"), "a");
   });
 
-  it("`cp` keeps the times of files, before 1970 and after 2242 too", async () => {
+  it("`cp` keeps file times, even before 1970 and after 2242", async () => {
     await mkdir(directory.at("tree"));
     const seconds = { old: -86_400 * 365 - 0.5, new: 1_700_000_000.25, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {

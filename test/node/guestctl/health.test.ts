@@ -133,7 +133,7 @@ describe("guestctl health --watch", () => {
     }
   });
 
-  test("`health --watch --count` exits after that many checks with the last status", async () => {
+  test("`health --watch --count N` exits after N checks with the last status", async () => {
     const look = ["health", "--watch", "--json", "--interval", "100ms", "--count"];
     await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["false"] } },

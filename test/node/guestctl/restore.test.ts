@@ -63,7 +63,7 @@ describe("guestctl hook", () => {
     assert.deepEqual([exitCode, stdout, stderr], [0, "a?[31m\tb\nc\n", "d??\n"]);
   });
 
-  test("`guestctl hook` succeeds and reports it if no hook is configured", async () => {
+  test("without a configured hook, `guestctl hook` succeeds and says so", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);

@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("`rsh` allocates a terminal on terminals and with `-tt`, never with `-T`", async () => {
+  test("on a terminal or with `-tt`, `rsh` allocates one, unless `-T`", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

@@ -200,7 +200,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     await node.create({ image: IMAGE, name: "box" });
   });
 
-  test("INGRESS_NOT_SERVED distinguishes an unreachable proxy from a proxy without the rule", async () => {
+  test("INGRESS_NOT_SERVED distinguishes an unreachable proxy from one that lacks the rule", async () => {
     await using lame = await HttpSubstrate.start(false);
     using other = await openNode(partsOf(lame), { nodeId: "node-2" });
     await other.create({ image: IMAGE, name: "box" });

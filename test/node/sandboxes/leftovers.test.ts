@@ -140,7 +140,10 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
 });
 
 describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () => {
-  it("`sweep` reports duplicate instance records, and a sandbox's state ignores them", async ({ node, substrate }) => {
+  it("`sweep` reports duplicate instance records, which do not affect the sandbox's state", async ({
+    node,
+    substrate,
+  }) => {
     let shown: readonly object[] = [];
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
       shown = shown.length > 0 ? shown : all;

@@ -165,7 +165,7 @@ describe("Rename", () => {
 });
 
 describe("a rename on an overlayfs", () => {
-  it("renaming a directory of an overlayfs's lower layer fails and names overlayfs", NEEDS_NAMESPACES, async () => {
+  it("renaming a directory in an overlayfs's lower layer fails, naming overlayfs", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     for (const name of ["lower/app", "upper", "work", "merged"]) await fs.mkdir(mount.at(name), { recursive: true });
     const layers = `lowerdir=${mount.at("lower")},upperdir=${mount.at("upper")},workdir=${mount.at("work")}`;

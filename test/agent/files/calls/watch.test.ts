@@ -268,7 +268,7 @@ describe("the watches of an agent", () => {
     assert.equal(error.reason, "PATH_NOT_FOUND");
   });
 
-  it("Watch names fs.inotify.max_user_watches when that limit is reached", needsUserNamespace(), async () => {
+  it("Watch's error names fs.inotify.max_user_watches when that limit is reached", needsUserNamespace(), async () => {
     await using directory = await testDirectory();
     for (let index = 0; index < 20; index++) await mkdir(directory.at(`directory-${index}`));
     // A user namespace of its own has its own limit (user_namespaces(7), /proc/sys/fs/inotify).
