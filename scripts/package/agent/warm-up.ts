@@ -9,7 +9,7 @@ import { Session } from "node:inspector/promises";
 import { createRequire } from "node:module";
 import { connect } from "node:net";
 import { dirname } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import timers, { setTimeout as delay } from "node:timers/promises";
 import { connect as connectClient, type GuestClient } from "../../../src/node/client/index.ts";
 import { AGENT_URL, compileAgent, runAgent } from "./compile.ts";
 
@@ -18,8 +18,15 @@ const LOOK_MS = 5;
 const LIMIT_MS = 60_000;
 /** Longer than the agent's pause after a reading of /proc, even on a busy machine (processes/process-readings.ts). */
 const LONG_MS = 1_000;
+/** The agent waits that long for a first call before it does its deferred work (boot/agent.ts). */
+const DEFERRED_MS = 500;
+/** Longer than any run. */
+const NEVER_MS = 2 ** 31 - 1;
 
-/** Prevent long timers from firing, because otherwise the duration of the run would decide which functions are called. */
+/**
+ * Prevents long timers from firing, because otherwise the duration of the run would decide which functions are called.
+ * The imports of this file keep the real timers.
+ */
 function holdLongTimers(): void {
   const start = globalThis.setTimeout;
   const never = (): void => {};
@@ -27,6 +34,7 @@ function holdLongTimers(): void {
     (task: () => void, delayMs = 0, ...args: []) => start(delayMs < LONG_MS ? task : never, delayMs, ...args),
     start,
   );
+  timers.setTimeout = (delayMs = 0, ...rest) => delay(delayMs < DEFERRED_MS ? delayMs : NEVER_MS, ...rest);
 }
 
 async function isListening(path: string): Promise<boolean> {
