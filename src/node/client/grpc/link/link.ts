@@ -47,8 +47,8 @@ export interface TcpOptions extends Credentials {
   readonly keyPem: string | Uint8Array;
   /**
    * The agent's own certificate. If it is given, the client accepts an expired certificate of an agent that has the
-   * same key. This is needed after a restore from a snapshot that is older than the agent's current certificate. Use it
-   * only for the calls of a restore. Default: expired certificates are refused.
+   * same key. A restore needs this if the snapshot is older than the agent's current certificate. Use this option only
+   * for the calls of a restore. Default: expired certificates are refused.
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
   /**
