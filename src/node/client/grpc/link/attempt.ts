@@ -1,12 +1,12 @@
 import { connect as connectSocket } from "node:net";
 import { Duplex } from "node:stream";
-import { messageOf } from "../../../../shared/errors.ts";
+import { errnoOf, messageOf } from "../../../../shared/errors.ts";
 import type { ErrorCode } from "../../errors/error-codes.ts";
 import { deferred } from "../../deferred.ts";
 import { type Cause, causeOf } from "../grpc-texts.ts";
 import { endChild, startChild } from "./child.ts";
 import { type Endpoint, startTls } from "./endpoint.ts";
-import { firstBytes, HEAD_BYTES, unlikeHttp2 } from "./first-bytes.ts";
+import { firstBytes, HEAD_BYTES, quotedLine, unlikeHttp2 } from "./first-bytes.ts";
 
 /** Thrown when the attempt to connect to an endpoint fails. */
 export class AttemptError extends Error {
@@ -53,12 +53,14 @@ export async function attempt(
   const fail = (cause: Cause): void => reject(new AttemptError(cause));
   const broken = (error: unknown): void => fail(causeOf(messageOf(error)) ?? { code, message: messageOf(error) });
   const closed = (): void => fail({ code: "CONNECTION_CLOSED", message: `${step}: the connection was closed` });
+  const watch = (watched: Duplex): Duplex => watched.on("error", broken).once("end", closed).once("close", closed);
+  const { stream, connected } = open(endpoint, broken);
+  let current = watch(stream);
+  // Whether a program that connects its standard input and output has reached the agent is not known before it answers.
+  const accepts = "command" in endpoint.to ? "nothing answers, or it" : "it accepts the connection but";
   const late = setTimeout(() => {
     fail({ code, message: `${step} within ${Math.round(limitMs)} ms${hint}` });
   }, limitMs);
-  const { stream, connected } = open(endpoint, broken);
-  stream.on("error", broken).once("end", closed).once("close", closed);
-  let current = stream;
   try {
     await waitFor("nothing answers", connected);
     if (vsockPort !== undefined) {
@@ -68,12 +70,12 @@ export async function attempt(
     code = "AGENT_SILENT";
     if (tls !== undefined) {
       const secure = startTls(stream, tls);
-      current = secure.on("error", broken);
+      current = watch(secure);
       const done = new Promise((resolve) => secure.once("secureConnect", resolve));
-      await waitFor("it accepts the connection but does not do a TLS handshake", done);
+      await waitFor(`${accepts} does not do a TLS handshake`, done);
     }
     current.write(preface);
-    const first = await waitFor("it accepts the connection but does not speak HTTP/2", firstBytes(current, HEAD_BYTES));
+    const first = await waitFor(`${accepts} does not speak HTTP/2`, firstBytes(current, HEAD_BYTES));
     const said = unlikeHttp2(first);
     if (said !== undefined) fail({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it sent ${said}` });
     // If the stream has ended without any bytes, wait for the reason of the end.
@@ -105,12 +107,16 @@ function open({ to }: Endpoint, failed: (error: Error) => void): Opened {
   return { stream: socket, connected: new Promise((resolve) => socket.once("connect", resolve)) };
 }
 
-/** Starts a program. Calls `failed` if it cannot be started, or when it ends after a message on standard error. */
+/**
+ * Starts a program. Calls `failed` if it cannot be started, or when it ends after a message on standard error. Throws
+ * if this process has no resources for it.
+ */
 function openCommand([program, ...args]: readonly [string, ...string[]], failed: (error: Error) => void): Duplex {
   const child = startChild({ program, args });
   const stream = new Duplex({
     read: () => void child.stdout.resume(),
-    write: (bytes: Buffer, _encoding, done) => void child.stdin.write(bytes, done),
+    // If the program has ended, its message and its end report the reason, not the failure to write.
+    write: (bytes: Buffer, _encoding, done) => void child.stdin.write(bytes, () => done()),
     final: (done) => void child.stdin.end(done),
     destroy: (error, done) => {
       endChild(child);
@@ -124,7 +130,10 @@ function openCommand([program, ...args]: readonly [string, ...string[]], failed:
   child.stdout.on("data", (bytes: Buffer) => {
     if (!stream.push(bytes)) child.stdout.pause();
   });
-  child.once("error", (error) => failed(new Error(`${program} cannot be started: ${error.message}`)));
+  child.once("error", (error) => {
+    const isMissing = errnoOf(error) === "ENOENT";
+    failed(new Error(`${program} ${isMissing ? "is not installed" : `cannot be started: ${error.message}`}`));
+  });
   child.once("close", () => {
     if (complaint !== "") failed(new Error(`${program} failed: ${complaint.trim()}`));
     stream.push(null);
@@ -144,9 +153,8 @@ async function askForPort(stream: Duplex, port: number): Promise<void> {
     answer = Buffer.concat([answer, await firstBytes(stream, 1)]);
     end = answer.indexOf(NEWLINE);
   }
-  const line = answer.toString("latin1", 0, end < 0 ? ANSWER_BYTES : end).trimEnd();
-  if (!/^OK \d+$/.test(line)) {
-    const message = `the VMM answered CONNECT ${port} with ${JSON.stringify(line)} instead of OK`;
+  if (!/^OK \d+\r?\n/.test(answer.toString("latin1", 0, ANSWER_BYTES))) {
+    const message = `the VMM answered CONNECT ${port} with ${quotedLine(answer)} instead of OK`;
     throw new AttemptError({ code: "NOT_AN_AGENT", message });
   }
   if (answer.length > end + 1) stream.unshift(answer.subarray(end + 1));

@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
+import { errnoOf, messageOf } from "../../../../shared/errors.ts";
 import { invalidOption } from "../../errors/errors.ts";
 import type { Cause } from "../grpc-texts.ts";
 import { type Child, type ChildCommand, endChild, startChild } from "./child.ts";
@@ -130,8 +131,7 @@ function joinToCommand(
 }
 
 function startFailure({ program }: ChildCommand, error: unknown): string {
-  const reason = error instanceof Error && "code" in error ? String(error.code) : "its arguments are not valid";
-  return `cannot start the bridge command ${program}: ${reason}`;
+  return `cannot start the bridge command ${program}: ${errnoOf(error) ?? messageOf(error)}`;
 }
 
 /** Describes the failure of a started command, with the end of its standard error. */

@@ -18,9 +18,17 @@ export type Child = ChildProcessByStdio<Writable, Readable, Readable>;
  */
 const LEAVE_MS = 2_000;
 
-/** Starts a command that does not keep this process alive. Throws if its arguments are invalid. */
+/**
+ * Starts a command that does not keep this process alive. Throws if it cannot be started with its arguments or with the
+ * resources of this process; the caller gets other failures as the event "error".
+ */
 export function startChild({ program, args, env }: ChildCommand): Child {
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"], ...(env && { env: { ...env } }) });
+  if ((child.stdin as Writable | undefined) === undefined) {
+    // With EMFILE and ENFILE, Node returns a child without streams, and emits the error later.
+    child.on("error", () => undefined);
+    throw new Error("this process has too many open files");
+  }
   child.unref();
   for (const stream of [child.stdin, child.stdout, child.stderr]) {
     // A broken pipe means that the program has ended. Its exit explains why, so ignore this error.

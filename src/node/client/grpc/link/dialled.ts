@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { debuglog } from "node:util";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
+import { messageOf } from "../../../../shared/errors.ts";
 import type { ErrorCode } from "../../errors/error-codes.ts";
 import type { Cause } from "../grpc-texts.ts";
 import { attempt, AttemptError } from "./attempt.ts";
@@ -116,12 +117,14 @@ export class DialledLink implements Link {
         debug("%s: connected after %d ms", endpoint.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
-        if (!(error instanceof AttemptError)) throw error;
-        const cause = atEndpoint(endpoint, error.reason);
+        // Any other error means that this process lacks the resources for an attempt.
+        const reason: Cause =
+          error instanceof AttemptError ? error.reason : { code: "ADDRESS_UNREACHABLE", message: messageOf(error) };
+        const cause = atEndpoint(endpoint, reason);
         causes.push(cause);
         publish({ event: "failed", address: endpoint.address, reason: cause.message });
         debug("%s", cause.message);
-        if (FINAL.has(error.reason.code)) break;
+        if (FINAL.has(reason.code)) break;
       } finally {
         this.#pending = undefined;
       }

@@ -1,5 +1,9 @@
 import assert from "node:assert/strict";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { once } from "node:events";
 import { describe, test } from "node:test";
+import { createServer } from "node:tls";
+import { CONNECTION_CHANNEL } from "../../../../../src/node/client/grpc/tracing.ts";
 import { connect, type ConnectOptions, type GuestError } from "../../../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type SocketAgent, startSocketAgent } from "../../../../fixtures/agent.ts";
@@ -56,6 +60,12 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
   });
 
+  test("vsock+unix reads an answer that arrives byte by byte", async () => {
+    await using device = await vmm("joins slowly");
+    using client = connect(options(device.address));
+    assert.equal((await client.health()).alive, true);
+  });
+
   test("a new vsock+unix client can connect after a cancelled command", async () => {
     await using device = await vmm();
     {
@@ -72,7 +82,9 @@ describe("an address vsock+unix", () => {
 
   for (const [behaviour, words] of [
     ["never answers", /does not answer CONNECT 7071/],
-    ["answers OK and nothing more", /does not speak HTTP\/2/],
+    ["answers OK and nothing more", /it accepts the connection but does not speak HTTP\/2 within \d+ ms$/],
+    ["answers OK and half a frame", /it accepts the connection but does not speak HTTP\/2 within \d+ ms$/],
+    ["never ends its answer", /answered CONNECT 7071 with "1{100}" instead of OK$/],
     ["closes", /the connection was closed/],
     ["greets", /answered CONNECT 7071 with "220 mail.example ready" instead of OK/],
   ] as const)
@@ -115,7 +127,12 @@ describe("an address vsock+unix", () => {
 });
 
 describe("several addresses", () => {
-  for (const behaviour of ["never answers", "answers OK and nothing more", "closes"] as const)
+  for (const behaviour of [
+    "never answers",
+    "answers OK and nothing more",
+    "answers OK and half a frame",
+    "closes",
+  ] as const)
     test(`a VMM that ${behaviour} is skipped in time`, async () => {
       await using device = await vmm(behaviour);
       const second = `unix:${agent.socketPath}`;
@@ -123,6 +140,64 @@ describe("several addresses", () => {
       assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
       assert.equal(client.addressInUse, second);
     });
+
+  for (const [behaviour, step] of [
+    ["never answers", "the VMM does not answer CONNECT 7071"],
+    ["answers OK and nothing more", "it accepts the connection but does not do a TLS handshake"],
+  ] as const)
+    test(`a VMM that ${behaviour} is skipped in time, with TLS too`, async () => {
+      await using device = await vmm(behaviour);
+      const tcp = optionsFor(agent);
+      const failures: string[] = [];
+      const listen = (message: unknown): void => {
+        const { event, reason = "" } = message as { readonly event: string; readonly reason?: string };
+        if (event === "failed") failures.push(reason);
+      };
+      subscribe(CONNECTION_CHANNEL, listen);
+      const addresses = [device.address, String(tcp.address)];
+      using client = connect({ ...tcp, address: addresses, connectTimeoutMs: 4_000 });
+      assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
+      unsubscribe(CONNECTION_CHANNEL, listen);
+      assert.equal(client.addressInUse, tcp.address);
+      assert.equal(failures.length, 1);
+      assert.ok(failures[0]?.startsWith(`${device.address}: ${step} within `), String(failures));
+    });
+
+  test("each silent address gets an equal share of the connect timeout", async () => {
+    await using first = await vmm("never answers");
+    await using second = await vmm("answers OK and nothing more");
+    await using third = await vmm("never answers");
+    const message = (await failureAt([first.address, second.address, third.address], { connectTimeoutMs: 3_000 }))
+      .message;
+    const limitsMs = [...message.matchAll(/ within (\d+) ms/g)].map(([, ms]) => Number(ms));
+    assert.equal(limitsMs.length, 3, message);
+    // An attempt that ends late takes from those after it.
+    assert.equal(limitsMs[0], 900);
+    assert.ok(
+      limitsMs.every((ms) => ms > 0 && ms <= 900),
+      message,
+    );
+  });
+
+  test("the error of a TLS server that closes the connection says so at once", async () => {
+    const tcp = optionsFor(agent);
+    const { server, ca } = await issueCertificates();
+    const path = directory.at("closes.sock");
+    await using closes = createServer({ cert: server.cert, key: server.key, ALPNProtocols: ["h2"] }, (socket) => {
+      socket
+        .on("error", () => socket.destroy())
+        .resume()
+        .end();
+    }).listen(path);
+    await once(closes, "listening");
+    await using _device = await vmmSocket(directory.at("closes-vm.sock"), path);
+    const address = `vsock+unix:${directory.at("closes-vm.sock")}:${PORT}`;
+    using client = connect({ ...tcp, caPem: ca, address, connectTimeoutMs: Number.POSITIVE_INFINITY });
+    const { code, message } = await failureOf(client.health({ requestTimeoutMs: 60_000 }));
+    assert.equal(code, "CONNECTION_CLOSED");
+    const cause = "it accepts the connection but does not speak HTTP/2: the connection was closed";
+    assert.equal(message, `${address}: ${cause}`);
+  });
 
   test("the first of several addresses that answers is used", async () => {
     await using device = await vmm();
