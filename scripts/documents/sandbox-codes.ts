@@ -46,7 +46,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   INSUFFICIENT_RESOURCES: "The host does not have enough resources at the moment (409, 429).",
   SUBSTRATE_REFUSED: "The daemon answered 4xx.",
   SUBSTRATE_FAILED: "The daemon answered 5xx, for example because its disk is full. The daemon's log says why.",
-  OPERATION_ABORTED: "The caller's `signal` was aborted.",
+  ABORT_ERR:
+    "The caller's `signal` was aborted. The error's `name` is `AbortError`, and its `cause` is the signal's reason.",
   OPERATION_TIMED_OUT: "The operation has not ended within its `requestTimeoutMs`.",
   SANDBOX_BUSY: "Another process has been working on the sandbox for more than `lockTimeoutMs` (30 s).",
   JOURNAL_FAILED: "The state directory is full, damaged, or accessible to others.",

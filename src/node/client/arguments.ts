@@ -54,12 +54,39 @@ export function limitOf(durationMs: number | undefined, field: string): number |
     : wholeMilliseconds(durationMs, field);
 }
 
+/**
+ * Rounds a duration up to whole milliseconds, for a field of 32 bits. The agent checks its own limit, which is smaller.
+ * Throws GuestError (INVALID_ARGUMENT).
+ */
+export function uint32Milliseconds(durationMs: number, field: string): number {
+  return wholeNumber(wholeMilliseconds(durationMs, field), field);
+}
+
 /** Checks that a value is an integer from 0 to `largest`. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string, largest: number = UINT32_MAX): number {
   if (Number.isInteger(value) && value >= 0 && value <= largest) return value;
   const required = `${field} requires a whole number`;
   const range = largest === UINT32_MAX ? `${required} of 0 or more` : `${required} from 0 to ${largest}`;
   throw invalidOption(field, `${range}, not ${String(value)}`);
+}
+
+/** Size of a terminal in characters. */
+interface TerminalSize {
+  readonly cols: number;
+  readonly rows: number;
+}
+
+/** Limit on the columns and rows of a terminal (struct winsize, ioctl_tty(2)). */
+const LARGEST_SIZE = 65_535;
+
+/**
+ * Checks the size of a terminal. `prefix` is what precedes the names of the numbers in an error. Throws GuestError
+ * (INVALID_ARGUMENT) unless both are integers from 0 to 65535.
+ */
+export function terminalSize({ cols, rows }: TerminalSize, prefix: string = "terminal."): TerminalSize {
+  wholeNumber(cols, `${prefix}cols`, LARGEST_SIZE);
+  wholeNumber(rows, `${prefix}rows`, LARGEST_SIZE);
+  return { cols, rows };
 }
 
 /**

@@ -9,6 +9,7 @@ export {
   isLost as isConnectionLost,
 } from "./errors/errors.ts";
 export { isTransient } from "./errors/transient.ts";
+export { printable } from "../../shared/printable.ts";
 export type { CommandOptions, CommandResult, SignalName, TerminalOptions } from "./commands/command.ts";
 export { signalNumber } from "./commands/command.ts";
 export type {

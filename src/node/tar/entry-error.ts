@@ -1,3 +1,5 @@
+import { printable, printableCause } from "../../shared/printable.ts";
+
 /**
  * One entry cannot be copied: a file cannot be read or written, became shorter, or has vanished. A copy with a failure
  * callback continues with the next entry. An EntryError may also be the `cause` of another error.
@@ -8,7 +10,7 @@ export class EntryError extends Error {
   readonly errno: string;
 
   constructor(errno: string, message: string, options?: ErrorOptions) {
-    super(message, options);
+    super(printable(message), options && { cause: printableCause(options.cause) });
     this.errno = errno;
   }
 }

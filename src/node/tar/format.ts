@@ -1,3 +1,5 @@
+import { printable } from "../../shared/printable.ts";
+
 /** Block size of tar, in bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
@@ -108,6 +110,10 @@ function readText(block: Buffer, at: number, length: number): Buffer {
 /** Thrown for an invalid archive, which a hostile sandbox may have made. */
 export class TarError extends Error {
   override readonly name = "TarError";
+
+  constructor(message: string, options?: ErrorOptions) {
+    super(printable(message), options);
+  }
 }
 
 export function damaged(): TarError {

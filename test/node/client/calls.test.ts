@@ -45,7 +45,7 @@ describe("aborting", () => {
     test(`${name} rejects with an aborted signal's reason as cause`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
-      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", "CALL_ABORTED", "early"]);
+      assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", "ABORT_ERR", "early"]);
       assert.deepEqual(agent.calls, []);
     });
 

@@ -117,7 +117,9 @@ describe("the library's sources", () => {
         // Its code is that of a call whose deadline has passed.
         '{ status: "DEADLINE_EXCEEDED", message }',
         // What an agent says, with its reason.
-        "{ status: under, ...details, ...cause, cause: error, retryable }",
+        "{ status: under, ...details, ...cause, cause: shown, retryable }",
+        // The same with the option that helps.
+        "{ status, reason, message, metadata, cause }",
         // The same of a call that had begun.
         "{ ...parts, retryable: false }",
       ]),

@@ -85,7 +85,7 @@ for (const { title, mountPoint, copy, paths } of COPIES)
       await taken;
       aborting.abort(new Error("enough"));
       const { code, cause } = await failed;
-      assert.deepEqual([code, cause], ["CALL_ABORTED", aborting.signal.reason]);
+      assert.deepEqual([code, cause], ["ABORT_ERR", aborting.signal.reason]);
     });
 
     it(`${title} ends at its time limit`, async () => {

@@ -129,12 +129,11 @@ describe("signal and requestTimeoutMs", () => {
           using client = clientOf({ ...agent, port: silent.port });
           return await failureOf(Promise.resolve().then(() => call(client, options)));
         };
-        assert.equal((await made({ signal: AbortSignal.abort() })).code, "CALL_ABORTED", "aborted before the call");
-        assert.equal(
-          (await made({ signal: AbortSignal.timeout(100) })).code,
-          "CALL_ABORTED",
-          "aborted during the call",
-        );
+        for (const signal of [AbortSignal.abort(new Error("stop")), AbortSignal.timeout(100)]) {
+          const { name, code, cause } = await made({ signal });
+          // As an aborted call of Node does: https://nodejs.org/api/errors.html#abort_err
+          assert.deepEqual([name, code, cause], ["AbortError", "ABORT_ERR", signal.reason]);
+        }
         const { status, message } = await made({ requestTimeoutMs: 100 });
         assert.equal(status, "DEADLINE_EXCEEDED", message);
       });

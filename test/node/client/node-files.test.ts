@@ -86,9 +86,10 @@ describe("client.files with the options of node:fs", () => {
   it("`mkdir` without `recursive` requires a new path in an existing directory", async () => {
     await using directory = await testDirectory();
     assert.equal((await failureOf(files.mkdir(directory.at("a/b")))).reason, "PATH_NOT_FOUND");
-    assert.equal(await files.mkdir(directory.at("a")), true);
+    assert.equal(await files.mkdir(directory.at("a")), undefined);
     assert.equal((await failureOf(files.mkdir(directory.at("a")))).status, "ALREADY_EXISTS");
-    assert.equal(await files.mkdir(directory.at("a"), { recursive: true }), false);
+    assert.equal(await files.mkdir(directory.at("a"), { recursive: true }), undefined);
+    assert.equal(await files.mkdir(directory.at("b"), { recursive: true }), directory.at("b"));
   });
 
   it("chmod() and chown() follow a link, and lchown() does not", NEEDS_ROOT, async () => {
@@ -107,6 +108,15 @@ describe("client.files with the options of node:fs", () => {
     await using directory = await testDirectory();
     assert.equal((await failureOf(files.rm(directory.at("absent")))).reason, "PATH_NOT_FOUND");
     assert.equal(await files.rm(directory.at("absent"), { force: true }), 0);
+  });
+
+  it("rm of a directory that is not empty names the option `recursive`", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("recursive/x"), { recursive: true });
+    const { reason, option, message, cause } = await failureOf(files.rm(directory.at("recursive")));
+    assert.deepEqual([reason, option, cause instanceof Error], ["FOLDER_NOT_EMPTY", "recursive", true]);
+    assert.match(message, /\/recursive".*is not empty.*; recursive: true removes it with everything in it$/);
+    assert.equal(await files.rm(directory.at("recursive"), { recursive: true }), 2);
   });
 
   it("rm() rejects if something is left, and reports each remaining entry", async () => {

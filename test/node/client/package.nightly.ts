@@ -71,7 +71,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Hooks and restore 1", /^true false 0 at rest/m],
   ["Hooks and restore 2", /^false true /m],
   ["Errors 1", /^NOT_FOUND EXEC_NOT_FOUND \{/m],
-  ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
+  ["Giving up, and trying again 1", /^AbortError no longer wanted\ntrue$/m],
 ];
 
 const directory = forAllTests(await testDirectory()).path;

@@ -39,7 +39,7 @@ describe("programs of a user", () => {
     const hanging = client.start(["sleep", "1000"], { signal: stop.signal });
     const pid = await hanging.started;
     stop.abort();
-    await assert.rejects(hanging.wait(), { code: "CALL_ABORTED" });
+    await assert.rejects(hanging.wait(), { code: "ABORT_ERR" });
     await processGone(pid);
   });
 

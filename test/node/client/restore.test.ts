@@ -123,7 +123,7 @@ describe("restoreSequence", () => {
       ["DEADLINE_EXCEEDED", true],
     );
     const aborted = failureOf(restoreDuties(() => dials.promise, { signal: AbortSignal.timeout(100) }));
-    assert.equal((await aborted).code, "CALL_ABORTED");
+    assert.equal((await aborted).code, "ABORT_ERR");
     // Both clients that come too late are closed.
     const guest = agent.redial();
     dials.resolve(guest);

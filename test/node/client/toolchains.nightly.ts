@@ -143,7 +143,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
   });
 
   /** What runtime-programs.ts prints. */
-  const PRINTED = `tests ["ok 1\\nok 2\\n","sh failed with exit code 1: not ok 3","CALL_ABORTED"]
+  const PRINTED = `tests ["ok 1\\nok 2\\n","sh failed with exit code 1: not ok 3","ABORT_ERR"]
 project [1,"SOURCE\\n",["dist","src"]]
 terminal [3,true]
 pool [20,"JOB 19"]`;

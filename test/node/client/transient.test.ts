@@ -14,7 +14,7 @@ describe("isTransient", () => {
   ];
   const permanent: readonly (readonly [title: string, parts: Omit<GuestErrorParts, "message">])[] = [
     ["an agent that is shutting down", { status: "UNAVAILABLE", reason: "SHUTTING_DOWN" }],
-    ["an aborted call", { status: "CANCELLED", code: "CALL_ABORTED" }],
+    ["an aborted call", { status: "CANCELLED", code: "ABORT_ERR" }],
     ["a detached call", { status: "CANCELLED", code: "DETACHED" }],
     ["an internal error that the agent explains", { status: "INTERNAL", reason: "INTERNAL" }],
     ["a missing file", { status: "NOT_FOUND", reason: "PATH_NOT_FOUND" }],

@@ -70,7 +70,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
         }
         // An abort during the last step may come too late.
         const when = `aborted at step ${at}, ${last}: ${code}`;
-        if (code === "OPERATION_ABORTED") await checkAborted(node, substrate, when);
+        if (code === "ABORT_ERR") await checkAborted(node, substrate, when);
         else assert.equal(code, "done", when);
         const { failed, late } = await node.sweep();
         assert.deepEqual([failed, late], [[], []], when);
@@ -87,12 +87,16 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
         if (operation === request) stop.abort();
         return undefined;
       };
-      await assertRefused(node.resume("box", { signal: stop.signal }), "OPERATION_ABORTED");
+      await assertRefused(node.resume("box", { signal: stop.signal }), "ABORT_ERR");
       substrate.interfere = () => undefined;
     }
     // The daemon has resumed it; its restore steps have not run.
     assert.equal((await node.get("box")).state, "Running");
-    await assertRefused(node.sweep({ signal: AbortSignal.abort() }), "OPERATION_ABORTED");
+    const reason = new Error("stop");
+    await assert.rejects(node.sweep({ signal: AbortSignal.abort(reason) }), (error: Error & { code: string }) => {
+      assert.deepEqual([error.name, error.code, error.cause], ["AbortError", "ABORT_ERR", reason]);
+      return true;
+    });
     assert.deepEqual((await node.sweep()).awakened, ["box"]);
     await assertAnswers(node, "box");
     const stop = new AbortController();
@@ -100,7 +104,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
       if (operation.startsWith("DELETE /instances")) stop.abort();
       return undefined;
     };
-    await assertRefused(node.remove("box", { signal: stop.signal }), "OPERATION_ABORTED");
+    await assertRefused(node.remove("box", { signal: stop.signal }), "ABORT_ERR");
     substrate.interfere = () => undefined;
     await node.remove("box");
     assert.deepEqual(substrate.left(), []);
@@ -113,7 +117,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     const stop = new AbortController();
     const resuming = node.resume("box", { signal: stop.signal });
     stop.abort();
-    await assertRefused(resuming, "OPERATION_ABORTED", /signal was aborted/);
+    await assertRefused(resuming, "ABORT_ERR", /signal was aborted/);
     await assertRefused(node.stop("box", { requestTimeoutMs: 50 }), "OPERATION_TIMED_OUT", /within 50 ms/, /longer/);
     // The place of an aborted operation does not let later ones overtake.
     const later = node.resume("box");
@@ -139,7 +143,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
       (options: OperationOptions) => node.remove("box", options),
       (options: OperationOptions) => node.usageReader().read(options),
     ]) {
-      await assertRefused(call({ signal: AbortSignal.timeout(50) }), "OPERATION_ABORTED");
+      await assertRefused(call({ signal: AbortSignal.timeout(50) }), "ABORT_ERR");
       await assertRefused(call({ requestTimeoutMs: 50 }), "OPERATION_TIMED_OUT");
     }
     substrate.interfere = () => undefined;
@@ -156,7 +160,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     while (!substrate.requests.includes("POST /instances")) await new Promise(setImmediate);
     while (substrate.instances.list({}).length === 0) await new Promise(setImmediate);
     stop.abort();
-    await assertRefused(creating, "OPERATION_ABORTED");
+    await assertRefused(creating, "ABORT_ERR");
     assert.deepEqual(substrate.left(), []);
   });
 });

@@ -12,6 +12,7 @@ export interface RunResult<Output extends string | Buffer = string> extends Comm
 
 /** Error of a command with `check: true` that ran but did not end with exit code 0. */
 export class CommandError extends GuestError {
+  override readonly name = "CommandError";
   /** The command with its arguments. They may contain secrets, so the message has only the program's name. */
   readonly command: readonly string[];
   readonly exitCode: number;

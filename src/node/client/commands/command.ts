@@ -6,7 +6,7 @@ import {
   ExecStartSchema,
   type TerminalSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { checkArgs, checkOptions, checkText, fromArguments, limitOf, wholeNumber } from "../arguments.ts";
+import { checkArgs, checkOptions, checkText, fromArguments, limitOf, terminalSize, wholeNumber } from "../arguments.ts";
 import { invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
@@ -125,7 +125,7 @@ function terminalMessage({
   term = "",
   iutf8 = false,
 }: TerminalOptions): MessageInitShape<typeof TerminalSchema> {
-  return { cols, rows, term, iutf8 };
+  return { ...terminalSize({ cols, rows }), term, iutf8 };
 }
 
 /** Converts the content of the exit frame. */
@@ -149,14 +149,17 @@ const SIGNALS: readonly string[] = (
 /** Limit on signal numbers (SIGRTMAX of signal(7)). */
 const LARGEST_SIGNAL = 64;
 
-/** Returns the signal's number in the guest. Throws GuestError (INVALID_ARGUMENT) if it is not a signal. */
-export function signalNumber(signal: number | SignalName): number {
-  if (typeof signal === "number") return wholeNumber(signal, "signal");
+/**
+ * Returns the signal's number in the guest. `field` names the option in the error. Throws GuestError (INVALID_ARGUMENT)
+ * if it is not a signal.
+ */
+export function signalNumber(signal: number | SignalName, field: string = "signal"): number {
+  if (typeof signal === "number") return wholeNumber(signal, field);
   const number = 1 + SIGNALS.findIndex((name) => signal === `SIG${name}`);
   if (number > 0) return number;
   const unnamed = /^SIG(\d{1,2})$/.exec(signal)?.[1];
   if (unnamed !== undefined && Number(unnamed) > 0 && Number(unnamed) <= LARGEST_SIGNAL) return Number(unnamed);
-  throw invalidOption("signal", `${JSON.stringify(signal)} is not a signal; give a name such as SIGTERM, or a number`);
+  throw invalidOption(field, `${JSON.stringify(signal)} is not a signal; give a name such as SIGTERM, or a number`);
 }
 
 /** Returns the name of a signal of the guest; undefined for 0. */

@@ -241,7 +241,7 @@ export class Commands {
     const request = {
       name,
       execId,
-      signal: signalNumber(killSignal),
+      signal: signalNumber(killSignal, "killSignal"),
       graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
       forget,
       leftovers,

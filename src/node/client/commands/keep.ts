@@ -6,7 +6,7 @@ import {
   type ExecStarted,
   ExecWhenFull,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { fromArguments, limitOf, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { fromArguments, limitOf, offsetOf, terminalSize, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../grpc/channel.ts";
 import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { ConnectOptions } from "../grpc/link/link.ts";
@@ -211,7 +211,7 @@ export function attachMessage(name: string | undefined, options: AttachOptions):
       workload: name === undefined,
       execId,
       fromNow,
-      ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
+      ...(terminal && { size: terminalSize(terminal) }),
       stdoutOffset: isOpen ? 0n : offsetOf(stdoutOffset, "stdoutOffset"),
       stderrOffset: isOpen ? 0n : offsetOf(stderrOffset, "stderrOffset"),
     });

@@ -1,8 +1,9 @@
 import type { Writable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { wholeNumber } from "../arguments.ts";
-import { abortedError, failure } from "../errors/errors.ts";
+import { errnoOf } from "../../../shared/errors.ts";
+import { terminalSize } from "../arguments.ts";
+import { abortedError, failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
@@ -55,7 +56,7 @@ export interface ProcessParts {
  * })`. `await using` also ends the command.
  */
 export class GuestProcess<Output extends string | Buffer = string> {
-  /** Standard input. If the command has none, this stream has already ended. */
+  /** Standard input. Requires `stdin: true` or a `terminal`; otherwise the command has none, and this stream has ended. */
   readonly stdin: Writable;
   /** Standard output. Yields text, or bytes with `encoding: "buffer"`. */
   readonly stdout: OutputReadable<Output>;
@@ -71,6 +72,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   readonly #end = deferred<CommandResult>();
   #web: WebStreams<Output> | undefined;
   #exit: ExecExit | undefined;
+  #pid: number | undefined;
   #failed = false;
   /** The error because of which this side has ended the command. */
   #abandoned: { readonly error: unknown } | undefined;
@@ -98,7 +100,11 @@ export class GuestProcess<Output extends string | Buffer = string> {
     // Callers need not await these promises, so mark their rejections as handled.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
-    this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
+    this.stdin = inputStream(wire, hasStdin, (reason) =>
+      this.#abandon(
+        hasStdin || errnoOf(reason) !== "ERR_STREAM_WRITE_AFTER_END" ? sourceFailed(reason) : noStdin(reason),
+      ),
+    );
     wire.open({
       frame: (frame) => this.#receive(frame),
       ended: () => this.#ended(),
@@ -109,6 +115,11 @@ export class GuestProcess<Output extends string | Buffer = string> {
     this.#read = Promise.all([this.#readBy(readers, "stdout"), this.#readBy(readers, "stderr")]);
     this.#read.catch(() => undefined);
     if (inheritsInput !== false) this.#inheritInput(inheritsInput === "terminal");
+  }
+
+  /** Process ID in the guest; undefined until the command has started. `started` waits for it. */
+  get pid(): number | undefined {
+    return this.#pid;
   }
 
   /** The command's streams as web streams. Use either these or the Node streams. */
@@ -124,8 +135,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   /** Sets the terminal's size. Throws GuestError unless both numbers are integers from 0 to 65535. */
   resize(cols: number, rows: number): void {
     // Check here, because an invalid size would make the agent end the call, and with it the command.
-    const size = (value: number, field: string): number => wholeNumber(value, field, LARGEST_SIZE);
-    this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
+    this.#wire.send({ case: "resize", value: terminalSize({ cols, rows }, "") });
   }
 
   /**
@@ -227,8 +237,10 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   #receive(frame: ExecFrame["frame"]): void {
-    if (frame.case === "started") this.#start.resolve(frame.value);
-    else if (frame.case === "stdout" || frame.case === "stderr") {
+    if (frame.case === "started") {
+      this.#pid = frame.value.pid;
+      this.#start.resolve(frame.value);
+    } else if (frame.case === "stdout" || frame.case === "stderr") {
       if (this.#checked !== undefined && frame.case === "stderr") this.#keepEnd(frame.value);
       this.#outputs[frame.case].accept(frame.value);
       if (this.#outputs[frame.case].full) this.#wire.pause();
@@ -264,10 +276,9 @@ export class GuestProcess<Output extends string | Buffer = string> {
    * Cancels a command whose input source has failed, because it would otherwise run with only part of its input. Does
    * nothing after the command's end.
    */
-  #abandon(cause: Error): void {
+  #abandon(error: GuestError): void {
     if (this.#exit !== undefined || this.#failed) return;
-    const message = `the source of the command's standard input failed: ${cause.message}`;
-    this.#abandoned ??= { error: failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause) };
+    this.#abandoned ??= { error };
     this.#wire.cancel();
   }
 
@@ -279,6 +290,17 @@ export class GuestProcess<Output extends string | Buffer = string> {
   #resumeIfRoom(): void {
     if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#wire.resume();
   }
+}
+
+function sourceFailed(cause: Error): GuestError {
+  const message = `the source of the command's standard input failed: ${cause.message}`;
+  return failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause);
+}
+
+/** The error for a write to the `stdin` of a command that was started without standard input. */
+function noStdin(cause: Error): GuestError {
+  const message = "the command has no standard input; to write to it, start the command with stdin: true";
+  return invalidOption("stdin", message, cause);
 }
 
 /** Options of `lines`. */
@@ -298,6 +320,3 @@ function orAborted<Value>(promise: Promise<Value>, signal: AbortSignal): Promise
 function withoutReturn(line: string): string {
   return line.endsWith("\r") ? line.slice(0, -1) : line;
 }
-
-/** Limit on the columns and rows of a terminal (struct winsize, ioctl_tty(2)). */
-const LARGEST_SIZE = 65_535;

@@ -26,6 +26,8 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   };
   const stream = new Writable({
     decodeStrings: true,
+    // A destroyed stream ignores writes. If there is no standard input, a write must fail.
+    autoDestroy: isWanted,
     write(bytes: Buffer, _encoding, done): void {
       void writePieces(bytes, done);
     },
@@ -41,7 +43,9 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   });
   // A command often ends before it has read all of its input, which is an error of this stream. Without this listener,
   // the error would crash a caller that does not listen for it.
-  stream.on("error", () => undefined);
+  stream.on("error", (error) => {
+    if (!isWanted) abandon(error);
+  });
   return stream;
 }
 

@@ -25,9 +25,9 @@ const CODES = {
   SERVER_CERTIFICATE_UNTRUSTED: "pass the certificate of the authority that issued the agent's certificate as caPem",
   SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as serverName",
   // A call.
+  ABORT_ERR: "",
   AGENT_TOO_OLD: "update the agent, which may come from an old snapshot",
   ANSWER_UNREADABLE: "",
-  CALL_ABORTED: "",
   CLIENT_CLOSED: "",
   COPY_INCOMPLETE: "",
   CONNECTION_LOST: "the connection was lost: check whether the call has taken effect",

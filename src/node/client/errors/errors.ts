@@ -16,7 +16,8 @@ import {
   isUnsent,
   withoutNoise,
 } from "../grpc/grpc-texts.ts";
-import { printable } from "./printable.ts";
+import { nameWithCode } from "../../../shared/errors.ts";
+import { printable, printableCause } from "../../../shared/printable.ts";
 
 /** Canonical name of a gRPC status other than OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
@@ -62,7 +63,8 @@ const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
  * message.
  */
 export class GuestError extends Error {
-  override readonly name = "GuestError";
+  /** "GuestError"; "AbortError" if the caller's signal was aborted, as in Node; "CommandError" for a CommandError. */
+  override readonly name: string;
   /** Canonical name of the gRPC status. */
   readonly status: GuestStatus;
   /** Stable code of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
@@ -92,11 +94,12 @@ export class GuestError extends Error {
     const option = field && reason !== undefined ? optionOf(field) : field;
     super(
       printable(renamed(parts.message, field, option)),
-      parts.cause === undefined ? undefined : { cause: parts.cause },
+      parts.cause === undefined ? undefined : { cause: printableCause(parts.cause) },
     );
     this.#message = parts.message;
     this.status = parts.status;
     this.code = parts.code ?? parts.reason ?? parts.status;
+    this.name = nameWithCode(this.code, "GuestError");
     this.reason = parts.reason;
     this.metadata = parts.metadata ?? {};
     this.option = option;
@@ -119,15 +122,18 @@ export class GuestError extends Error {
       metadata,
       cause,
     };
-    return new GuestError({ ...parts, retryable: false });
+    const error = new GuestError({ ...parts, retryable: false });
+    if (this.stack !== undefined) error.stack = this.stack;
+    return error;
   }
 
   /**
    * Returns the message with another name in place of `option`, such as the name that the option has on the command
-   * line.
+   * line. It also replaces `option: true`.
    */
   messageWith(name: string): string {
-    return printable(renamed(this.#message, this.metadata["field"], name));
+    const { field } = this.metadata;
+    return printable(renamed(renamed(this.#message, `${field}: true`, field), field, name));
   }
 }
 
@@ -207,8 +213,11 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   const details = detailsOf(error);
   const name = statusName(error.code);
   const retryable = isUnsent(error) ? true : undefined;
-  const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError =>
-    new GuestError({ status: under, ...details, ...cause, cause: error, retryable });
+  const shown = withoutControls(error);
+  const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError => {
+    const failed = new GuestError({ status: under, ...details, ...cause, cause: shown, retryable });
+    return withCallersStack(failed);
+  };
   if (call.connectTimeoutMs !== undefined) {
     const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure.message}`;
     const message = `no connection within ${call.connectTimeoutMs} ms${because}`;
@@ -221,9 +230,28 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
 }
 
+/** Makes grpc-js's error safe and short to print: the agent's words in it are escaped, and its metadata is left out. */
+function withoutControls(error: ServiceError): ServiceError {
+  error.message = printable(error.message);
+  error.details = printable(error.details);
+  if (error.stack !== undefined) error.stack = printable(error.stack);
+  return Object.defineProperty(error, "metadata", { enumerable: false });
+}
+
+/** What grpc-js writes into the stack of its error before the stack of the call (callErrorFromStatus of 1.14). */
+const FOR_CALL = "\nfor call at\n";
+
+/** Gives the error the stack of its call instead of that of the code that received the answer. */
+function withCallersStack(error: GuestError): GuestError {
+  const stack = (error.cause as ServiceError).stack ?? "";
+  const at = stack.indexOf(FOR_CALL);
+  if (at >= 0) error.stack = `${error.name}: ${error.message}\n${stack.slice(at + FOR_CALL.length)}`;
+  return error;
+}
+
 /** Creates the GuestError for a call that its caller aborted. */
 export function abortedError(signal: AbortSignal): GuestError {
-  return failure("CANCELLED", "CALL_ABORTED", "the call was aborted by its caller", signal.reason);
+  return failure("CANCELLED", "ABORT_ERR", "the call was aborted by its caller", signal.reason);
 }
 
 function detailsOf(error: ServiceError): ErrorDetails | undefined {

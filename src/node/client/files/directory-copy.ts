@@ -136,6 +136,14 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
   readonly umask?: number | undefined;
 }
 
+/** Limit on a umask (umask(2)). */
+const LARGEST_UMASK = 0o777;
+
+/** Returns the umask; undefined for this process's umask. Throws GuestError for an invalid number. */
+export function umaskOf({ umask }: DownloadOptions): number | undefined {
+  return umask === undefined ? undefined : wholeNumber(umask, "umask", LARGEST_UMASK);
+}
+
 export const DOWNLOAD: Names<DownloadOptions> = {
   ...COPY,
   ...PLACE,

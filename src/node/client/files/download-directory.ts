@@ -22,6 +22,7 @@ import {
   type LocalPath,
   localBytes,
   ownersOf,
+  umaskOf,
   REACH_TIMEOUT_MS,
   RESUMES,
 } from "./directory-copy.ts";
@@ -102,7 +103,8 @@ async function attempt(
   options: DownloadOptions,
   { limit, left, made, onBegun }: Attempt,
 ): Promise<{ readonly files: number; readonly bytes: number }> {
-  const { crossMounts = true, exclude = [], filter: given, failFast = false, onBytes, signal, umask } = options;
+  const { crossMounts = true, exclude = [], filter: given, failFast = false, onBytes, signal } = options;
+  const umask = umaskOf(options);
   const { beneath, noSymlinks, waitForReady } = options;
   const place = { beneath, noSymlinks };
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;

@@ -1,7 +1,7 @@
 import { FileTree } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Piece } from "../../tar/index.ts";
-import { checkOptions, wholeNumber } from "../arguments.ts";
+import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { GuestError, invalidOption, unreadable } from "../errors/errors.ts";
 import type { KeptOptions } from "../commands/keep.ts";
@@ -12,6 +12,7 @@ import type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from ".
 import {
   beneathFields,
   type GuestPath,
+  numbers,
   pathBytes,
   pathFields,
   PLACE,
@@ -23,6 +24,7 @@ import { GuestReadStream, readFile, readPieces, type ReadFileOptions, type ReadO
 import { ArchiveReading, type ReadTreeOptions, TreeReading } from "./read-tree.ts";
 import { type FileStat, statOf } from "./stat.ts";
 import { type LeftEntry, leftOf, type TreeEntries, type TreeResult } from "./tree-entry.ts";
+import { removeIncomplete, withRecursive } from "./rm-errors.ts";
 import { sentEntries } from "./tree-shape.ts";
 import { type DirectoryEvent, watchDirectory, type WatchOptions, type WatchParts } from "./watch.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./write.ts";
@@ -224,15 +226,17 @@ export class Files {
   }
 
   /**
-   * Creates a directory. If the path exists already, rejects with ALREADY_EXISTS; with `recursive`, resolves with false
-   * if it is a directory.
+   * Creates a directory. If the path exists already, rejects with ALREADY_EXISTS. With `recursive`, accepts a directory
+   * that exists, and resolves with the path if this call has created it, otherwise with undefined. (Node resolves with
+   * the first directory that it has created, which the agent does not report.)
    */
-  async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
+  async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<string | undefined> {
     checkOptions("the options of mkdir()", options, MKDIR);
     const { recursive = false, uid, gid, mode } = options;
     const how = { parents: recursive, exclusive: !recursive };
     const request = { ...placeOf(path, options), ...numbers({ uid, gid, mode }), ...how };
-    return (await this.#channel.unary(FileTree.method.makeFolder, request, options)).created;
+    const { created } = await this.#channel.unary(FileTree.method.makeFolder, request, options);
+    return recursive && created ? Buffer.from(path).toString() : undefined;
   }
 
   /** Creates a symbolic link. The target need not exist. The parameters are in the order of ln(1) and node:fs. */
@@ -262,7 +266,7 @@ export class Files {
       throw removeIncomplete(removed, Number(answer.left), leftEntries);
     } catch (error) {
       if (force && isMissing(error)) return 0;
-      throw error;
+      throw recursive ? error : withRecursive(error);
     }
   }
 
@@ -372,25 +376,7 @@ export class Files {
   }
 }
 
-/** Limit on the entries that the error message names. */
-const NAMED = 3;
-
-function removeIncomplete(removed: number, left: number, leftEntries: readonly LeftEntry[]): GuestError {
-  const named = leftEntries.slice(0, NAMED).map(({ name, errno }) => `${name === "" ? "." : name}: ${errno}`);
-  const more = left > named.length ? `; and ${left - named.length} more` : "";
-  const entries = left === 1 ? "1 entry was" : `${left} entries were`;
-  const message = `${entries} not removed, but all others were: ${named.join("; ")}${more}`;
-  const metadata = { removed: String(removed), left: String(left) };
-  return new GuestError({ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata });
-}
-
 /** Whether an error says that the path of the call does not exist. */
 function isMissing(error: unknown): boolean {
   return error instanceof GuestError && error.reason === "PATH_NOT_FOUND";
-}
-
-/** Drops undefined attributes. Throws GuestError for a value that is not an unsigned 32-bit integer. */
-function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
-  const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
-  return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
 }

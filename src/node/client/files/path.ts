@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { CallOptions } from "../grpc/channel.ts";
-import { checkText } from "../arguments.ts";
+import { checkText, wholeNumber } from "../arguments.ts";
 import { invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { timestampOf } from "../plain.ts";
@@ -68,8 +68,18 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
   return { beneath: typeof beneath === "string" ? beneath : Buffer.from(beneath).toString(), noSymlinks };
 }
 
+/** Drops undefined attributes. Throws GuestError for a value that is not an unsigned 32-bit integer. */
+export function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
+  const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
+  return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
+}
+
+/** Limit on the nanoseconds since the last full second. */
+const MOST_NANOS = 999_999_999;
+
 /** Converts a Date to the form of requests. Throws GuestError (INVALID_ARGUMENT) for an invalid Date. */
 export function timeField(time: Date, nanos: number | undefined): NonNullable<ReturnType<typeof timestampOf>> {
+  if (nanos !== undefined) wholeNumber(nanos, "mtimeNanos", MOST_NANOS);
   const field = timestampOf(time, nanos);
   if (field === undefined) throw invalidOption("mtime", "mtime is not a valid time");
   return field;

@@ -17,7 +17,7 @@ import { attributesOf, type FileAttributes } from "./stat.ts";
 export interface ReadOptions extends PlaceOptions {
   /** Offset of the first byte. Default: 0. */
   readonly offset?: number | undefined;
-  /** Number of bytes to read. Default: 0, which means all bytes to the end of the file. */
+  /** Number of bytes to read. Default: Infinity. Both Infinity and 0 mean all bytes to the end of the file. */
   readonly length?: number | undefined;
 }
 
@@ -139,7 +139,7 @@ function receivedOf<Value>(
   { offset, length, ...options }: ReadOptions,
   { decode, holes, opened }: Decoding<Value>,
 ): Received<Value> {
-  const lengthBytes = offsetOf(length, "length");
+  const lengthBytes = offsetOf(length === Number.POSITIVE_INFINITY ? undefined : length, "length");
   const request: MessageInitShape<typeof ReadFileRequestSchema> = {
     ...pathFields(path),
     ...beneathFields(options),

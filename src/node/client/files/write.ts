@@ -14,7 +14,16 @@ import { cancelCall, type Channel, encoded } from "../grpc/channel.ts";
 import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
-import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
+import {
+  beneathFields,
+  defined,
+  type GuestPath,
+  numbers,
+  pathFields,
+  PLACE,
+  type PlaceOptions,
+  timeField,
+} from "./path.ts";
 
 /** Limit on the part of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
@@ -114,7 +123,8 @@ function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<
   return {
     ...pathFields(path),
     ...beneathFields({ beneath, noSymlinks }),
-    ...defined({ mode, uid, gid, sha256, createParents, exclusive: flag === "wx", sparse, skipSha256 }),
+    ...numbers({ mode, uid, gid }),
+    ...defined({ sha256, createParents, exclusive: flag === "wx", sparse, skipSha256 }),
     ...defined({ size: offsetOf(size, "size"), mtime: mtime && timeField(mtime, mtimeNanos) }),
   };
 }

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { checkOptions, limitOf, wholeNumber } from "../arguments.ts";
+import { checkOptions, limitOf, uint32Milliseconds, wholeNumber } from "../arguments.ts";
 import type { CallOptions } from "../grpc/channel.ts";
 import { abortedError, failure, GuestError, mayConnect } from "../errors/errors.ts";
+import { printable } from "../../../shared/printable.ts";
 import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages.ts";
 import type { Names } from "../options.ts";
 import { growingPauses, retried } from "../grpc/retry.ts";
@@ -259,6 +260,12 @@ export interface RestoreOptions extends DutiesOptions {
 
 const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
 
+/** Checks the options before the first step, because the restore steps cannot be undone. Throws GuestError. */
+function checkRestore(name: string, options: RestoreOptions): void {
+  checkOptions(`the options of ${name}()`, options, RESTORE);
+  if (options.hookTimeoutMs !== undefined) uint32Milliseconds(options.hookTimeoutMs, "hookTimeoutMs");
+}
+
 /**
  * Does everything that a node agent must do after a restore. First runs the restore steps, and repeats them once if the
  * clock is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections.
@@ -266,7 +273,7 @@ const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
  * session stays frozen because of a spec file.
  */
 export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
-  checkOptions("the options of restoreSequence()", options, RESTORE);
+  checkRestore("restoreSequence", options);
   const end = endOf(options);
   const duties = await repeatedDuties(dial, options, end);
   return finished(dial, { duties, atMs: Date.now() }, options, end);
@@ -289,7 +296,7 @@ export async function finishRestore(
   done: DoneDuties,
   options: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
-  checkOptions("the options of finishRestore()", options, RESTORE);
+  checkRestore("finishRestore", options);
   return finished(dial, done, options, endOf(options));
 }
 
@@ -344,7 +351,8 @@ function* warningsOf(
     yield { code: "THAWED_WITHOUT_DUTIES", message };
   }
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
-  if (degraded !== "") yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${degraded}` };
+  if (degraded !== "")
+    yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${printable(degraded)}` };
   if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
     const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead of"}`;
     const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of host and guest, and other programs that set the guest's clock`;

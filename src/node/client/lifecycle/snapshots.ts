@@ -1,7 +1,7 @@
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HookKind as KindNumber, RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
-import { checkOptions } from "../arguments.ts";
+import { checkOptions, uint32Milliseconds } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { invalidOption } from "../errors/errors.ts";
 import type { DutiesRequest, DutiesResult, HookResult } from "./messages.ts";
@@ -69,7 +69,7 @@ export class Snapshots {
     const request = {
       entropy,
       ...(keepFrozen !== undefined && { keepFrozen }),
-      ...(hostTime && { hostTime: timestampOf(hostTime) }),
+      ...(hostTime && { hostTime: timeOf(hostTime) }),
     };
     const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, call);
     return plain(RestoreDutiesResponseSchema, answer);
@@ -86,9 +86,15 @@ export class Snapshots {
   async #hook(kind: KindNumber, { timeoutMs, freezeMs, ...call }: HookOptions): Promise<HookResult> {
     const request = {
       kind,
-      ...(timeoutMs !== undefined && { timeoutMs }),
-      ...(freezeMs !== undefined && { freezeMs }),
+      ...(timeoutMs !== undefined && { timeoutMs: uint32Milliseconds(timeoutMs, "timeoutMs") }),
+      ...(freezeMs !== undefined && { freezeMs: uint32Milliseconds(freezeMs, "freezeMs") }),
     };
     return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, request, call));
   }
+}
+
+function timeOf(hostTime: Date): ReturnType<typeof timestampOf> {
+  const time = timestampOf(hostTime);
+  if (time === undefined) throw invalidOption("hostTime", "hostTime is not a valid time");
+  return time;
 }

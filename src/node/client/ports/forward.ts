@@ -1,7 +1,7 @@
 import { lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type ListenOptions, type Server, type Socket } from "node:net";
 import { errnoOf, messageOf } from "../../../shared/errors.ts";
-import { fromArguments, limitOf } from "../arguments.ts";
+import { fromArguments, limitOf, wholeNumber } from "../arguments.ts";
 import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { ConnectOptions } from "../grpc/link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
@@ -19,6 +19,7 @@ const LOCALHOST = "localhost";
 /** Errors of listen(2) on a machine without IPv6. */
 const NO_ADDRESS: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EINVAL"]);
 const FREE_PORT_TRIES = 10;
+const LARGEST_PORT = 65_535;
 
 /** Options of `forward`. */
 export interface ForwardOptions {
@@ -83,6 +84,7 @@ export async function forward(
     throw invalidOption("port", "forward requires a port or a path");
   }
   limitOf(requestTimeoutMs, "requestTimeoutMs");
+  if (typeof listen === "number") wholeNumber(listen, "listen", LARGEST_PORT);
   const sockets = new Set<Socket>();
   const reads = new LargeReads();
   const accept = (socket: Socket): void => {

@@ -33,18 +33,18 @@ function ownError(error: unknown): unknown {
 }
 
 /**
- * Errors of the libraries are recognized by name, because importing their classes would load modules that most commands
- * do not need.
+ * Errors of the libraries are recognized by their names and properties, because importing their classes would load
+ * modules that most commands do not need.
  */
 function isNamed(error: unknown, ...names: readonly string[]): error is Error {
   return error instanceof Error && names.includes(error.name);
 }
 
-const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
+const isGuestError = (error: unknown): error is GuestError => error instanceof Error && "retryable" in error;
 /** Whether an error was detected on this machine and its message can be shown as it is. */
 const isTold = (error: unknown): error is Error =>
   error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
-const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
+const isSandboxError = (error: unknown): error is SandboxError => error instanceof Error && "consoleTail" in error;
 
 /** Formats the error, its reason and the next step in one line. A bug of guestctl is shown with its stack. */
 export function failureWords(failure: unknown, advice?: Advice): string {
@@ -134,6 +134,7 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
     graceMs: "--grace",
     intervalMs: "--interval",
     parents: "--parents",
+    recursive: "rm -r",
     serverName: "--server-name",
     stderrOffset: "--from-offset",
     stdoutOffset: "--from-offset",

@@ -23,7 +23,8 @@ export const mkdir: Command = defineCommand({
     const made: object[] = [];
     for (const path of positionals.map(guestPath)) {
       const options = { recursive: parents, mode, requestTimeoutMs: ANSWER_TIMEOUT_MS };
-      made.push({ path, created: await client.files.mkdir(nameOf(path), options) });
+      const created = await client.files.mkdir(nameOf(path), options);
+      made.push({ path, created: !parents || created !== undefined });
     }
     return { text: "", json: made };
   },

@@ -35,7 +35,6 @@ With --json, one object a line: "path", "removed" and "left" (numbers), "left_en
     ["--no-preserve-root", "the root directory is never removed; give the paths of its entries instead"],
     ["--volumes --link", '"guestctl sandbox rm NAME" removes a sandbox with its disk'],
   ],
-  advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with everything in it" : undefined),
   async run({ values, positionals }, host) {
     const paths = positionals.map(pathToRemove);
     using client = await openClient(values, host);

@@ -1,3 +1,4 @@
+import { printable } from "../../../shared/printable.ts";
 import type { RestoreWarning } from "../../client/index.ts";
 import type { JournalEntry, RanUnfrozen, SandboxEntry, SuspendReport } from "./journal.ts";
 
@@ -10,7 +11,7 @@ export interface Warning {
 /** Why a requested freeze failed; undefined if the session was frozen, or no freeze was requested. */
 export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
   if (report?.freeze === "unsupported") return "its agent is too old to freeze it";
-  return report?.freeze === "failed" ? `the agent reports ${report.freezeProblem}` : undefined;
+  return report?.freeze === "failed" ? `the agent reports ${printable(String(report.freezeProblem))}` : undefined;
 }
 
 /** Warnings about a suspension: NOT_FROZEN if the session could not be frozen. */

@@ -5,9 +5,10 @@ import { SandboxError } from "./errors.ts";
 /** Options of every operation that takes time. */
 export interface OperationOptions {
   /**
-   * Aborting it ends the operation at its next safe point, with OPERATION_ABORTED. Waits, and questions to the daemon
-   * and to agents, end at once; a change that the daemon was asked for is waited for, because the daemon completes it
-   * anyway. What the operation has created is then removed, and a frozen session is thawed, as after any failure.
+   * Aborting it ends the operation at its next safe point, with the name "AbortError" and the code ABORT_ERR. Waits,
+   * and questions to the daemon and to agents, end at once; a change that the daemon was asked for is waited for,
+   * because the daemon completes it anyway. What the operation has created is then removed, and a frozen session is
+   * thawed, as after any failure.
    */
   readonly signal?: AbortSignal | undefined;
   /** Time limit of the whole operation, in milliseconds; at its end, the operation fails with OPERATION_TIMED_OUT. */
@@ -41,7 +42,7 @@ export async function abortable<Value>(
   if (either.length === 0) return action();
   const failure = (): SandboxError =>
     signal?.aborted === true
-      ? new SandboxError("OPERATION_ABORTED", "the caller's signal was aborted", signal.reason)
+      ? new SandboxError("ABORT_ERR", "the caller's signal was aborted", signal.reason)
       : new SandboxError("OPERATION_TIMED_OUT", `the operation has not ended within ${requestTimeoutMs} ms`);
   const own = { signal: AbortSignal.any(either), failure };
   return running.run(own, async () => {
@@ -90,9 +91,8 @@ export function currentSignal(...others: readonly (AbortSignal | undefined)[]): 
 /** Whether an error says, itself or by its cause, that something was aborted. */
 function isAbort(error: unknown): boolean {
   for (let one = error; one instanceof Error; one = one.cause) {
-    if (one instanceof SandboxError && (one.code === "OPERATION_ABORTED" || one.code === "OPERATION_TIMED_OUT"))
-      return true;
-    if (one instanceof GuestError && one.code === "CALL_ABORTED") return true;
+    if (one instanceof SandboxError && (one.code === "ABORT_ERR" || one.code === "OPERATION_TIMED_OUT")) return true;
+    if (one instanceof GuestError && one.code === "ABORT_ERR") return true;
   }
   return false;
 }

@@ -1,6 +1,7 @@
 import { GuestError } from "../../client/index.ts";
 import { CredentialsError } from "../../credentials/index.ts";
-import { messageOf } from "../../../shared/errors.ts";
+import { messageOf, nameWithCode } from "../../../shared/errors.ts";
+import { printable } from "../../../shared/printable.ts";
 
 /**
  * The default next step for each error code. Undefined if every message of that code has its own next step. The
@@ -42,7 +43,7 @@ export const SANDBOX_NEXT_STEPS = {
   SUBSTRATE_REFUSED: undefined,
   INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
   SUBSTRATE_FAILED: "read the daemon's own log, because its API does not report the reason",
-  OPERATION_ABORTED:
+  ABORT_ERR:
     "call the operation again, which continues or repeats it; a sweep repairs what it may have left unfinished",
   OPERATION_TIMED_OUT:
     "call the operation again with a longer requestTimeoutMs; a sweep repairs what it may have left unfinished",
@@ -105,11 +106,12 @@ interface ErrorDetails {
 }
 
 /**
- * The only kind of error that this library's operations throw. Everything that the failed operation created is removed,
- * either at once or by the next sweep.
+ * The only kind of error that this library's operations throw. Characters that control a terminal are escaped in its
+ * message. Everything that the failed operation created is removed, either at once or by the next sweep.
  */
 export class SandboxError extends Error {
-  override readonly name = "SandboxError";
+  /** "SandboxError", or "AbortError" if the caller's signal was aborted, as in Node. */
+  override readonly name: string;
   readonly code: SandboxCode;
   /** What to do next; undefined if the message already says it. */
   readonly nextStep: string | undefined;
@@ -119,8 +121,9 @@ export class SandboxError extends Error {
   readonly consoleTail: readonly string[];
 
   constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {
-    super(message, cause === undefined ? undefined : { cause });
+    super(printable(message), cause === undefined ? undefined : { cause });
     this.code = code;
+    this.name = nameWithCode(code, "SandboxError");
     this.remedy = more.remedy;
     this.nextStep =
       more.nextStep ?? (this.remedy && REMEDIES[this.remedy.kind](this.remedy.name)) ?? SANDBOX_NEXT_STEPS[code];

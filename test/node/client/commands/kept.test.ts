@@ -409,7 +409,7 @@ describe("a kept command", () => {
     await gone[Symbol.asyncDispose]();
     await Promise.all(asked.map(({ promise }) => promise));
     stop.abort();
-    for (const failing of [command.wait(), next]) assert.equal((await failureOf(failing)).code, "CALL_ABORTED");
+    for (const failing of [command.wait(), next]) assert.equal((await failureOf(failing)).code, "ABORT_ERR");
     await left.return?.();
     await client.commands.end("undialled", { forget: true });
   });
@@ -424,7 +424,7 @@ describe("a kept command", () => {
         stop.abort();
         return new Promise(() => undefined);
       };
-      assert.equal((await failureOf(call({ onStdout, signal: stop.signal }))).code, "CALL_ABORTED");
+      assert.equal((await failureOf(call({ onStdout, signal: stop.signal }))).code, "ABORT_ERR");
     }
   });
 

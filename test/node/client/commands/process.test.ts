@@ -212,6 +212,34 @@ describe("GuestProcess", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
+  test("writing to a command without standard input names the option `stdin`", async () => {
+    for (const wait of [false, true]) {
+      const process = client.start(["sleep", "1000"]);
+      if (wait) await process.started;
+      process.stdin.write("input");
+      const { code, option, message } = await failureOf(process.wait());
+      assert.deepEqual([code, option], ["INVALID_ARGUMENT", "stdin"]);
+      assert.match(message, /start the command with stdin: true$/);
+    }
+  });
+
+  test("pid is known once the command has started", async () => {
+    const process = client.start(["true"]);
+    assert.equal(process.pid, undefined);
+    assert.equal(await process.started, process.pid);
+    await process.wait();
+  });
+
+  test("the stack of an error begins where the program made the call", async () => {
+    async function ofThisProgram(): Promise<unknown> {
+      const result = await client.run(["/no-such-program"]);
+      return result;
+    }
+    const error = await failureOf(ofThisProgram());
+    assert.match(error.stack ?? "", /^GuestError: .*no-such-program[^]*at ofThisProgram /);
+    await assert.rejects(client.run(["false"], { check: true }), { name: "CommandError" });
+  });
+
   test("a terminal command without input gets end of file", async () => {
     const result = await client.run(["cat"], { terminal: { cols: 80, rows: 24 } });
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);

@@ -14,6 +14,17 @@ export function printable(text: string): string {
   );
 }
 
+/**
+ * Makes an error that is the cause of another one safe to print, if Node has created it for a failed system call: its
+ * message may contain a file name from a sandbox. Other errors belong to the caller, and are not changed.
+ */
+export function printableCause(cause: unknown): unknown {
+  if (!(cause instanceof Error) || !("syscall" in cause)) return cause;
+  cause.message = printable(cause.message);
+  if (cause.stack !== undefined) cause.stack = printable(cause.stack);
+  return cause;
+}
+
 function escaped(character: string): string {
   const code = character.charCodeAt(0);
   return code > 0xff ? `\\u${code.toString(16).padStart(4, "0")}` : `\\x${code.toString(16).padStart(2, "0")}`;
