@@ -77,11 +77,12 @@ export class FieldWriter {
     });
   }
 
-  /** Writes a string field of fewer than 128 ASCII characters. */
-  ascii(field: number, text: string): void {
+  /** Writes a field of bytes or an ASCII string. Each character is a byte. Omits an empty value, as in proto3. */
+  latin1(field: number, text: string): void {
+    if (text === "") return;
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
-    this.#bytes[at] = text.length;
-    this.#end = at + 1 + this.#bytes.write(text, at + 1, "latin1");
+    const start = writeVarint(this.#bytes, at, text.length);
+    this.#end = start + this.#bytes.write(text, start, "latin1");
   }
 
   /** All bytes that were written, including the bytes before `start`. */

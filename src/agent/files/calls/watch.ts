@@ -9,6 +9,7 @@ import {
   WATCH_PATTERN_LIMIT,
   WATCHED_DIRECTORIES_LIMIT,
   Watchers,
+  whenAborted,
 } from "../../domain/index.ts";
 import {
   errnoName,
@@ -22,7 +23,7 @@ import { type Change, Changes } from "../entries/changes.ts";
 import { type Place, WatchedTree } from "../entries/watched-tree.ts";
 import type { FileSystem } from "../open/file-system.ts";
 import type { OpenDirectory } from "../open/directory.ts";
-import { IN, Inotify, type InotifyEvent } from "../open/inotify.ts";
+import { IN, Inotify } from "../open/inotify.ts";
 import { fileFailure } from "./failure.ts";
 import { checkFilePath, type FileLocation, inTree, openTree, wholePath } from "./location.ts";
 
@@ -47,8 +48,10 @@ export interface WatchClient {
 
 /** Largest number of directories that are checked by one job on a thread. */
 const CHECKED_AT_ONCE = 256;
-/** How long events are collected before they are read. A rename waits this long once more for its second event. */
-const GATHER_MS = 20;
+/** How long events are collected before they are read. The kernel merges equal events that follow each other. */
+const GATHER_MS = 40;
+/** How long a rename waits for its second event, and a missing directory for the event that explains its absence. */
+const SETTLE_MS = 5;
 const MASK: number =
   IN.MODIFY |
   IN.ATTRIB |
@@ -120,18 +123,22 @@ interface WatchParts {
   readonly onSize: (directories: number) => void;
 }
 
-/** The watch of one client. Reads events, has a thread check the places that the events name, and sends the changes. */
+/**
+ * The watch of one client. It alternates: it reads events, has a thread check the places that they name, reads the
+ * events that have arrived meanwhile, sends the changes, and so on, until no place is left to check.
+ */
 class Watch {
   readonly #parts: WatchParts;
   readonly #changes: Changes;
   readonly #tree: WatchedTree;
-  readonly #begun = Promise.withResolvers<void>();
-  readonly #over = new AbortController();
-  #news = Promise.withResolvers<void>();
-  /** Events that were read but not processed, because they may belong to a directory whose check is in progress. */
-  #events: InotifyEvent[] = [];
+  #hasBegun = false;
+  /** Whether the client cannot take changes now. Further changes are merged meanwhile. */
+  #isSending = false;
+  /** Whether the kernel may have queued more events than the last read has returned. */
   #hasMore = false;
-  #isChecking = false;
+  /** Whether events are to be read, because they were gathered for long enough. */
+  #isDue = false;
+  #wake: () => void = () => {};
   #cancel: (() => void) | undefined;
 
   constructor(parts: WatchParts) {
@@ -142,89 +149,83 @@ class Watch {
     this.#tree = new WatchedTree({ changes: this.#changes, isRecursive, isIgnored });
   }
 
-  async run(client: AbortSignal): Promise<never> {
-    const signal = AbortSignal.any([client, this.#over.signal]);
+  async run(signal: AbortSignal): Promise<never> {
+    using _aborted = whenAborted(signal, () => this.#wake());
     await using inotify = await this.#inRoot(
-      async ({ work }): Promise<Inotify> => new Inotify(work, () => this.#gather(inotify, GATHER_MS)),
+      async ({ work }): Promise<Inotify> => new Inotify(work, () => this.#readAfter(GATHER_MS)),
     );
     try {
-      inotify.arm();
-      return await unlessAborted(Promise.race([this.#checkAll(inotify, signal), this.#sendAll(signal)]), signal);
+      for (;;) {
+        signal.throwIfAborted();
+        if (this.#isDue) this.#read(inotify, true);
+        const hasChecked = await this.#checkNext(inotify, signal);
+        if (hasChecked) this.#read(inotify, false);
+        this.#send();
+        if (!hasChecked) await this.#pause(inotify);
+      }
     } finally {
       this.#cancel?.();
-      this.#over.abort();
     }
   }
 
-  async #checkAll(inotify: Inotify, signal: AbortSignal): Promise<never> {
-    for (;;) {
-      const { places, paths, ended } = this.#tree.next(CHECKED_AT_ONCE);
-      for (const watch of ended) inotify.unwatch(watch);
-      if (places.length > 0) {
-        this.#isChecking = true;
-        await this.#check(inotify, places, paths).catch((error: unknown) => this.#unlessGone(error));
-        this.#isChecking = false;
-        signal.throwIfAborted();
-        this.#parts.onSize(Math.max(this.#tree.size, this.#tree.unchecked));
-        if (this.#events.length > 0) this.#take(inotify);
-        else if (this.#tree.isUnsettled) this.#gather(inotify, GATHER_MS);
-      } else {
-        if (this.#tree.unchecked === 0) this.#begun.resolve();
-        this.#wake();
-        await unlessAborted(this.#news.promise, signal);
-      }
+  /** Checks the next places. Returns false if there are none. */
+  async #checkNext(inotify: Inotify, signal: AbortSignal): Promise<boolean> {
+    if (this.#tree.isGone) return false;
+    const { places, paths, ended } = this.#tree.next(CHECKED_AT_ONCE);
+    for (const watch of ended) inotify.unwatch(watch);
+    if (places.length === 0) return false;
+    try {
+      await unlessAborted(this.#check(inotify, places, paths), signal);
+    } catch (error) {
+      this.#unlessGone(error);
     }
+    this.#parts.onSize(Math.max(this.#tree.size, this.#tree.unchecked));
+    return true;
   }
 
-  async #sendAll(signal: AbortSignal): Promise<never> {
+  #send(): void {
     const { client, request } = this.#parts;
-    await unlessAborted(this.#begun.promise, signal);
-    client.begun(this.#tree.size);
-    for (;;) {
-      const changes = this.#changes.take();
+    if (this.#isSending || (this.#tree.unchecked > 0 && !this.#hasBegun && !this.#tree.isGone)) return;
+    if (!this.#hasBegun) client.begun(this.#tree.size);
+    this.#hasBegun = true;
+    const changes = this.#changes.take();
+    if (changes.length > 0) {
       if (changes.some(({ kind }) => kind === "RESCAN")) this.#tree.rescanned();
-      if (changes.length > 0) await unlessAborted(client.send(changes), signal);
-      else if (this.#tree.isGone)
-        throw fileFailure(new FileSystemError("watch", "ENOENT"), "watch", wholePath(request));
-      else await unlessAborted(this.#news.promise, signal);
-    }
+      this.#isSending = true;
+      void client.send(changes).then(() => {
+        this.#isSending = false;
+        this.#wake();
+      });
+    } else if (this.#tree.isGone && !this.#tree.isUnsettled)
+      throw fileFailure(new FileSystemError("watch", "ENOENT"), "watch", wholePath(request));
   }
 
-  #wake(): void {
-    this.#news.resolve();
-    this.#news = Promise.withResolvers();
+  /** Waits for events, for the client, or for an abort. */
+  #pause(inotify: Inotify): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#wake = resolve;
+    if (this.#hasMore) this.#readAfter(0);
+    else if (this.#tree.isUnsettled) this.#readAfter(SETTLE_MS);
+    else if (this.#cancel === undefined) inotify.arm();
+    return promise;
   }
 
   /** Schedules reading events after `delayMs`, unless this is already scheduled. */
-  #gather(inotify: Inotify, delayMs: number): void {
+  #readAfter(delayMs: number): void {
     this.#cancel ??= this.#parts.timers.after(delayMs, () => {
       this.#cancel = undefined;
-      try {
-        if (this.#events.length === 0) {
-          const { events, isEmpty } = inotify.read();
-          this.#events = events;
-          this.#hasMore = !isEmpty;
-        }
-        this.#take(inotify);
-      } catch (error) {
-        this.#over.abort(error);
-      }
+      this.#isDue = true;
+      this.#wake();
     });
   }
 
-  /** Processes events in order. Stops at an event with an unknown watch that the running check may have created. */
-  #take(inotify: Inotify): void {
-    const rest = this.#events.findIndex((event) => !this.#tree.take(event) && this.#isChecking);
-    this.#events = rest < 0 ? [] : this.#events.slice(rest);
-    // While the rest of the events waits, the kernel may have queued further events, which must be read later.
-    if (rest >= 0) this.#hasMore = true;
-    else {
-      if (!this.#hasMore) this.#tree.tick();
-      if (this.#hasMore) this.#gather(inotify, 0);
-      else if (this.#tree.isUnsettled) this.#gather(inotify, GATHER_MS);
-      else inotify.arm();
-    }
-    this.#wake();
+  #read(inotify: Inotify, ticks: boolean): void {
+    const { events, isEmpty } = inotify.read();
+    for (const event of events) this.#tree.take(event);
+    this.#hasMore = !isEmpty;
+    if (!ticks) return;
+    this.#isDue = false;
+    if (isEmpty) this.#tree.tick();
   }
 
   /** Checks places: a thread adds a watch for each directory and lists its entries. */
@@ -268,7 +269,6 @@ class Watch {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;
     this.#tree.checkRoot(-1);
-    this.#begun.resolve();
   }
 
   #failed(place: Place, errno: string): void {

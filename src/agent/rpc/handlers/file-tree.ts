@@ -1,4 +1,4 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import type { Change, Directories, ListedEntry, Watches } from "../../files/index.ts";
 import {
   FileTree,
@@ -9,12 +9,12 @@ import {
   RemoveResponseSchema,
   RenameResponseSchema,
   SetAttributesResponseSchema,
-  type WatchEvent,
   WatchEventKind,
+  WatchEventSchema,
   WatchResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { messageFrame, timestampNs } from "../codec.ts";
+import { type Frame, FrameWriter, messageFrame, timestampNs } from "../codec.ts";
 import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
 import { serveReadTree, serveWriteTree } from "./tree.ts";
@@ -42,15 +42,15 @@ export function serveFileTree(router: Router, directories: Directories, watches:
   router.bidiStream(FileTree.method.writeTree, (call) => serveWriteTree(directories, call));
   router.serverStream(FileTree.method.readTree, (request, call) => serveReadTree(directories, request, call));
   router.serverStream(FileTree.method.watch, async (request, call) => {
-    const send = (response: MessageInitShape<typeof WatchResponseSchema>): Promise<void> => {
-      call.send(messageFrame(WatchResponseSchema, create(WatchResponseSchema, response)));
+    const begun = (watched: number): void =>
+      call.send(
+        messageFrame(WatchResponseSchema, create(WatchResponseSchema, { watching: true, directories: watched })),
+      );
+    const send = (changes: readonly Change[]): Promise<void> => {
+      call.send(changesFrame(changes));
       return call.drained();
     };
-    const { signal } = call;
-    const begun = (watched: number): void => void send({ watching: true, directories: watched });
-    await (
-      await watches()
-    ).watch(request, { signal, begun, send: (changes) => send({ events: changes.map(watchEvent) }) });
+    await (await watches()).watch(request, { signal: call.signal, begun, send });
   });
   router.unary(FileTree.method.rename, async (request) => {
     await directories.rename(request);
@@ -63,9 +63,28 @@ export function serveFileTree(router: Router, directories: Directories, watches:
   });
 }
 
-function watchEvent({ kind, path, newPath, isDirectory: directory, errno }: Change): WatchEvent {
-  const paths = { path: Buffer.from(path, "latin1"), newPath: Buffer.from(newPath, "latin1") };
-  return { $typeName: "svc.guest.v1alpha1.WatchEvent", kind: WatchEventKind[kind], ...paths, directory, errno };
+const { events: EVENTS } = WatchResponseSchema.field;
+const EVENT = WatchEventSchema.field;
+/** Largest size of an event without its paths: seven tags, two lengths of five bytes, and a short errno. */
+const EVENT_BYTES = 64;
+
+/** Encodes a WatchResponse directly: most batches are small, and message objects would take most of their time. */
+function changesFrame(changes: readonly Change[]): Frame {
+  const pathBytes = changes.reduce((bytes, { path, newPath }) => bytes + path.length + newPath.length, 0);
+  const writer = new FrameWriter(pathBytes + changes.length * EVENT_BYTES);
+  for (const { kind, path, newPath, isDirectory, errno } of changes)
+    writer.message(
+      EVENTS.number,
+      () => {
+        writer.number(EVENT.kind.number, WatchEventKind[kind]);
+        writer.latin1(EVENT.path.number, path);
+        writer.latin1(EVENT.newPath.number, newPath);
+        writer.number(EVENT.directory.number, Number(isDirectory));
+        writer.latin1(EVENT.errno.number, errno);
+      },
+      path.length,
+    );
+  return writer.frame();
 }
 
 function listResponse(entries: readonly ListedEntry[], truncated: boolean): ListResponse {

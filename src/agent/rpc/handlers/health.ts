@@ -22,6 +22,6 @@ export function healthFrame(report: HealthReport, services: readonly string[]): 
   writer.number(FIELD.frozen.number, report.frozen ? 1 : 0);
   writer.number(FIELD.thawedWithoutDuties.number, report.thawedWithoutDuties ? 1 : 0);
   writer.number(FIELD.processEnvVersion.number, report.processEnvVersion);
-  for (const service of services) writer.ascii(FIELD.services.number, service);
+  for (const service of services) writer.latin1(FIELD.services.number, service);
   return writer.frame();
 }
