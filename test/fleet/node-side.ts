@@ -3,6 +3,7 @@
  * parts as JSON. It prints "ready", waits for a line on standard input, works, and prints its result as a line of JSON.
  * A watch works until the next line.
  */
+import { subscribe } from "node:diagnostics_channel";
 import { readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -31,6 +32,8 @@ export interface NodeSideResult {
    * count.
    */
   readonly blockMs: number;
+  /** The largest number of connections to agents that it began to make in one turn of the event loop. */
+  readonly dialsInOneTurn: number;
   readonly peakRssBytes: number;
 }
 
@@ -63,6 +66,17 @@ const tick = (): void => {
   lastMs = now;
 };
 const ticker = setInterval(tick, TICK_MS);
+let dials = 0;
+let dialsInOneTurn = 0;
+subscribe("guest-agent-sandboxes", (message) => {
+  if ((message as Library.NodeEvent).event !== "dialling") return;
+  if (++dials > 1) return;
+  // Runs after everything else of this turn.
+  setImmediate(() => {
+    dialsInOneTurn = Math.max(dialsInOneTurn, dials);
+    dials = 0;
+  });
+});
 const events: Library.WatchEvent[] = [];
 const result = await work();
 clearInterval(ticker);
@@ -74,6 +88,7 @@ const measured: NodeSideResult = {
   seconds: (performance.now() - began) / 1e3,
   cpuMs: (used.user + used.system) / 1e3,
   blockMs,
+  dialsInOneTurn,
   peakRssBytes: Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? 0) * 1024,
 };
 say(JSON.stringify(measured));

@@ -1,12 +1,17 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { plain } from "../../../src/node/client/plain.ts";
 import { GuestError, type RestoredGuest, restoreDuties, restoreSequence } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type StandIn, startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
+
+/** Twice the clock error at which a restore warns, and more. */
+const LATE_ANSWER_MS = 300;
 
 /** An agent whose duties end the first connection before they have been answered, and then leave it frozen once. */
 async function restored(): Promise<StandIn> {
@@ -63,6 +68,24 @@ describe("restoreSequence", () => {
       assert.ok(Math.abs(clockErrorMs + 3_600_000) < 60_000, `${clockErrorMs} ms`);
       assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, times);
     }
+  });
+
+  test("a late answer does not make `restoreSequence` repeat steps or warn", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: {
+        Health: async () => {
+          const guestTime = timestampFromMs(Date.now());
+          // As beside a client that gets little CPU time, and reads each answer late.
+          await setTimeout(LATE_ANSWER_MS);
+          return { alive: true, ready: true, guestTime };
+        },
+        RunRestoreDuties: () => ({ entropyBytesMixed: 64, entropyCredited: true, clockStepped: true }),
+        RunHook: () => ({ ran: true }),
+      },
+    });
+    const { repeated, warnings, clockErrorMs } = await restoreSequence(() => agent.redial());
+    assert.deepEqual([repeated, warnings], [undefined, []], `the clock seems to be off by ${clockErrorMs} ms`);
   });
 
   test("on a refused spec, restoreSequence fails with SPEC_REFUSED before any hook", async () => {

@@ -16,8 +16,8 @@ const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /**
- * If the guest's clock differs by more than this after the restore steps, the call that set the clock was delayed. The
- * restore steps are then repeated.
+ * If the guest's clock certainly differs by more than this after the restore steps, the call that set the clock was
+ * delayed. The restore steps are then repeated.
  */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
@@ -320,8 +320,8 @@ async function finished(
   let client = await dialled(dial, true, end, dialUntil());
   try {
     await reach(client, reachUntil(reachTimeoutMs, limit), signal);
-    const { clockErrorMs } = await checkClock(client, end);
-    if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
+    const { clockErrorMs, certainErrorMs } = await checkClock(client, end);
+    if (duties.clockStepped && certainErrorMs > REPEAT_OVER_MS) {
       repeated = { clockErrorMs, duties: await repeatedDuties(() => dial(true), options, end) };
       dutiesDoneMs = Date.now();
       client.close();
@@ -329,9 +329,10 @@ async function finished(
       await reach(client, reachUntil(reachTimeoutMs, limit), signal);
     }
     const hook = await client.snapshots.hook("post-restore", { timeoutMs, signal, requestTimeoutMs: limit.left() });
-    const last = await checkClock(client, end);
+    const { certainErrorMs: lastErrorMs, ...last } = await checkClock(client, end);
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
-    return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
+    const warnings = [...warningsOf(outcome, lastErrorMs, options)];
+    return { ...outcome, agentVersion: client.agentVersion, warnings };
   } catch (error) {
     // Clear `retryable`: the restore steps have been run, so the error must not say that nothing was executed.
     throw error instanceof GuestError ? error.ofBegunCall() : error;
@@ -342,6 +343,7 @@ async function finished(
 
 function* warningsOf(
   outcome: Pick<RestoreOutcome, "duties" | "thawedWithoutDuties" | "repeated" | "hook" | "clockErrorMs">,
+  certainErrorMs: number,
   { hostTime = true }: DutiesOptions,
 ): Generator<RestoreWarning> {
   const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
@@ -353,7 +355,7 @@ function* warningsOf(
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   if (degraded !== "")
     yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${printable(degraded)}` };
-  if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
+  if (hostTime && certainErrorMs > WARN_OVER_MS) {
     const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead of"}`;
     const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of host and guest, and other programs that set the guest's clock`;
     yield { code: "CLOCK_OFF", message };
@@ -363,14 +365,20 @@ function* warningsOf(
     yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
 }
 
+/** A check of the guest's clock. */
+interface ClockCheck extends Pick<RestoreOutcome, "health" | "clockErrorMs"> {
+  /**
+   * How much the clock differs at least, in milliseconds: the absolute error less its uncertainty. If this process gets
+   * little CPU time, it reads every answer late, and then `clockErrorMs` alone would look like a wrong clock.
+   */
+  readonly certainErrorMs: number;
+}
+
 /**
- * Returns the last Health answer, and the clock error from the answer with the shortest round trip. The error is NaN if
- * the agent sends no time.
+ * Returns the last Health answer, and the clock error from the answer with the shortest round trip. The errors are NaN
+ * if the agent sends no time.
  */
-async function checkClock(
-  client: RestoredGuest,
-  { limit, signal }: End,
-): Promise<Pick<RestoreOutcome, "health" | "clockErrorMs">> {
+async function checkClock(client: RestoredGuest, { limit, signal }: End): Promise<ClockCheck> {
   let quickestMs = Number.POSITIVE_INFINITY;
   let clockErrorMs = Number.NaN;
   for (let check = 1; ; check++) {
@@ -382,6 +390,9 @@ async function checkClock(
       quickestMs = tookMs;
       clockErrorMs = health.guestTime.getTime() - (askedMs + tookMs / 2);
     }
-    if (check === CLOCK_CHECKS) return { health, clockErrorMs };
+    if (check === CLOCK_CHECKS) {
+      const certainErrorMs = Math.max(0, Math.abs(clockErrorMs) - quickestMs / 2);
+      return { health, clockErrorMs, certainErrorMs };
+    }
   }
 }

@@ -33,13 +33,12 @@ const SILENT_AT_A_TIME = 256;
  */
 const HOOKS_AT_A_TIME = 128;
 /**
- * How many restores are completed concurrently (connection, hook and Health) while this process is short of CPU time.
- * With more, each would take so long that supervising all of them (`whileUp`) would use up the CPU time. While this
- * process has CPU time to spare, each restore keeps its permit only for a short time, so that long hooks do not delay
- * other sandboxes.
+ * How many restores are completed concurrently (connection, hook and Health). Each keeps its permit only for a quarter
+ * of a second, so that long hooks do not delay other sandboxes. While this process is starved of CPU time, there are
+ * fewer permits, and they last for about 8 s: with more concurrent restores, each would take so long that its
+ * connection would miss its deadline, and that supervising all of them (`whileUp`) would use up the CPU time.
  */
-const COMPLETED_AT_A_TIME = 16;
-const COMPLETION_MS = 250;
+const COMPLETIONS = { places: 16, placesIfStarved: 4, limitMs: 250, starvedShare: 0.125 };
 
 /** Whether a sandbox may be running although its session is frozen or its restore steps have not been carried out. */
 export function mayBeFrozen(entry: JournalEntry): boolean {
@@ -85,8 +84,8 @@ export class Frozen {
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
-  readonly #hooks = new Gate(HOOKS_AT_A_TIME);
-  readonly #completions = new Gate(COMPLETED_AT_A_TIME);
+  readonly #hooks = new Gate({ places: HOOKS_AT_A_TIME });
+  readonly #completions = new Gate(COMPLETIONS);
   readonly #silent: string[] = [];
   /** Names of the sandboxes whose restore steps are done. */
   readonly #safe = new Set<string>();
@@ -217,7 +216,7 @@ export class Frozen {
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;
     const leaveHooks = await this.#hooks.enter();
-    const leave = await this.#completions.enter(COMPLETION_MS);
+    const leave = await this.#completions.enter();
     try {
       await this.#one(name, async (found, listed) => {
         if (found === entry) await this.#complete(entry, instance, done);
@@ -264,7 +263,9 @@ export class Frozen {
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();
-    const options = { known, done, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
+    // A new attempt would begin from nothing: a handshake is slow here only if this process is starved of CPU time.
+    const connectTimeoutMs = this.#node.guests.patience.reachTimeoutMs;
+    const options = { known, done, connectTimeoutMs, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
     const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);
     this.#report.awakened.push(name);
     this.#report.warnings.push(...warnings.map((warning) => ({ ...warning, name, clockErrorMs })));

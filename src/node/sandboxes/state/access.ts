@@ -10,6 +10,7 @@ import type { ClientCredentials } from "../../credentials/index.ts";
 import { currentSignal, type Instance, publishNode, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
 import { awaken, type Awakening, CALL_MS, callLimits, type Freeze, type Patience } from "./guest.ts";
+import { Turns } from "./gate.ts";
 import { type DialWith, handOver } from "./handover.ts";
 import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
@@ -37,6 +38,8 @@ export class GuestAccess {
   readonly freeze: Freeze;
   readonly agentPort: number;
   readonly #parts: AccessParts;
+  /** Making a client takes a few milliseconds, and so does recording its answers. At most one is done in a turn. */
+  readonly #turns = new Turns();
 
   constructor(parts: AccessParts) {
     this.patience = parts.patience;
@@ -51,7 +54,7 @@ export class GuestAccess {
    */
   async dial(
     entry: SandboxEntry,
-    { credentials, credentialsOf, known, expiredOf }: DialOptions = {},
+    { credentials, credentialsOf, known, expiredOf, connectTimeoutMs }: DialOptions = {},
   ): Promise<GuestClient> {
     const { ip } = known?.ip === undefined ? await this.#address(entry) : known;
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
@@ -59,8 +62,9 @@ export class GuestAccess {
     const pinnedCertPem =
       expiredOf === undefined ? undefined : await this.#parts.credentials.serverCertificate(expiredOf);
     const address = addressOf(entry, ip);
+    await this.#turns.next();
     this.#report(entry.name, address, credentialsOf);
-    return connect({ address, ...own, pinnedCertPem });
+    return connect({ address, ...own, pinnedCertPem, connectTimeoutMs });
   }
 
   /**
@@ -82,6 +86,7 @@ export class GuestAccess {
     const dial = async (): Promise<GuestClient> => {
       if (known.ip === undefined) return this.dial(entry, { expiredOf: name });
       const address = addressOf(entry, known.ip);
+      await this.#turns.next();
       this.#report(name, address);
       return connect({ address, ...own.client, pinnedCertPem: own.serverCertPem });
     };
@@ -161,12 +166,13 @@ export class GuestAccess {
       known,
       done,
       onAnswered,
+      connectTimeoutMs,
       pollIntervalMs,
       replaced,
     } = options;
     let whenAnswered = onAnswered;
     const dial = async (): Promise<RestoredGuest> => {
-      const client = await this.dial(entry, { known, expiredOf: entry.name });
+      const client = await this.dial(entry, { known, expiredOf: entry.name, connectTimeoutMs });
       const guest = whenAnswered === undefined ? client : telling(client, whenAnswered);
       whenAnswered = undefined;
       return guest;
@@ -185,6 +191,7 @@ export class GuestAccess {
     );
     const { runEpochMs, agentVersion, agentServices, warnings } = awakening;
     const isLate = warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES");
+    await this.#turns.next();
     await journal.put({
       ...entry,
       runEpochMs,
@@ -242,6 +249,8 @@ export interface DialOptions {
    * accepted.
    */
   readonly expiredOf?: string;
+  /** Time limit until the connection is ready, in milliseconds. Default: the client's own. */
+  readonly connectTimeoutMs?: number | undefined;
 }
 
 export interface AwakenOptions {
@@ -253,6 +262,8 @@ export interface AwakenOptions {
   readonly done?: DoneDuties | undefined;
   /** Called once the agent has answered for the first time, or has failed to answer. */
   readonly onAnswered?: (() => void) | undefined;
+  /** Time limit until a connection is ready, in milliseconds. Default: the client's own. */
+  readonly connectTimeoutMs?: number | undefined;
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
   /**

@@ -1,24 +1,41 @@
 /** Releases a permit of a gate. A second call does nothing. */
 export type Leave = () => void;
 
+/** Options of a gate. */
+interface GateOptions {
+  /** Number of permits. */
+  readonly places: number;
+  /** Number of permits while this process is starved of CPU time. Default: `places`. */
+  readonly placesIfStarved?: number;
+  /** Time after which a permit is released automatically, in milliseconds. Default: never. */
+  readonly limitMs?: number;
+  /**
+   * How much of that time passes in a tenth of `limitMs` in which this process was starved of CPU time, as a share.
+   * Default: nothing.
+   */
+  readonly starvedShare?: number;
+}
+
 /** A FIFO semaphore: it has a fixed number of permits and grants them in the order of the requests. */
 export class Gate {
-  #free: number;
+  readonly #options: Required<GateOptions>;
+  #held = 0;
+  /** Whether the timer of a permit was late when it last fired. */
+  #isStarved = false;
   readonly #waiting: (() => void)[] = [];
 
-  constructor(places: number) {
-    this.#free = places;
+  constructor(options: GateOptions) {
+    const { places, placesIfStarved = places, limitMs = Infinity, starvedShare = 0 } = options;
+    this.#options = { places, placesIfStarved, limitMs, starvedShare };
   }
 
   /**
    * Resolves with a release function once a permit is free.
    *
-   * @param limitMs time after which the permit is released automatically, not counting time in which this process was
-   *   starved of CPU time (see `inTurns`); default: never
    * @param onLeft called once, when the permit is released
    */
-  async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
-    if (this.#free > 0) this.#free--;
+  async enter(onLeft?: () => void): Promise<Leave> {
+    if (this.#waiting.length === 0 && this.#held < this.#places) this.#held++;
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
     let isHeld = true;
     const leave = (): void => {
@@ -26,12 +43,30 @@ export class Gate {
       isHeld = false;
       cancel();
       onLeft?.();
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#free++;
-      else next();
+      this.#held--;
+      this.#grant();
     };
-    const cancel = limitMs === undefined ? (): void => undefined : inTurns(limitMs, leave);
+    const { limitMs, starvedShare } = this.#options;
+    const cancel = Number.isFinite(limitMs)
+      ? inTurns({ limitMs, starvedShare }, leave, (isLate) => this.#noteTurn(isLate))
+      : (): void => undefined;
     return leave;
+  }
+
+  get #places(): number {
+    return this.#isStarved ? this.#options.placesIfStarved : this.#options.places;
+  }
+
+  #noteTurn(isLate: boolean): void {
+    this.#isStarved = isLate;
+    this.#grant();
+  }
+
+  #grant(): void {
+    while (this.#waiting.length > 0 && this.#held < this.#places) {
+      this.#held++;
+      this.#waiting.shift()?.();
+    }
   }
 }
 
@@ -42,20 +77,29 @@ const LATE = 0.5;
 
 /**
  * Runs an action once the event loop has run without delay for `limitMs` in total: that time is divided among several
- * timers, and a timer that fires late does not count. Without this, a process that is starved of CPU time would
- * conclude that its peers are late, although it merely has not read their answers yet. Returns a function that cancels
- * the action.
+ * timers. If a timer fires late, this process is starved of CPU time. It would conclude that its peers are late,
+ * although it merely has not read their answers yet. So such a turn counts only as `starvedShare` of a turn. It does
+ * count, because otherwise silent peers would delay all others if this process is starved all the time. Returns a
+ * function that cancels the action.
+ *
+ * @param onTurn called after each timer, with whether it was late
  */
-function inTurns(limitMs: number, action: () => void): () => void {
+function inTurns(
+  { limitMs, starvedShare }: { readonly limitMs: number; readonly starvedShare: number },
+  action: () => void,
+  onTurn: (isLate: boolean) => void,
+): () => void {
   const turnMs = limitMs / TURNS;
   let turns = 0;
   let timer: NodeJS.Timeout | undefined;
   const wait = (): void => {
     const dueMs = performance.now() + turnMs;
     timer = setTimeout(() => {
-      if (performance.now() - dueMs <= turnMs * LATE) turns++;
-      if (turns === TURNS) action();
+      const isLate = performance.now() - dueMs > turnMs * LATE;
+      turns += isLate ? starvedShare : 1;
+      if (turns >= TURNS) action();
       else wait();
+      onTurn(isLate);
     }, turnMs);
   };
   wait();
@@ -63,19 +107,42 @@ function inTurns(limitMs: number, action: () => void): () => void {
 }
 
 /**
+ * Spreads work over turns of the event loop. After a stall, the answers of many agents are there at the same time. If
+ * the work that follows each answer ran in the same turn, the event loop would be blocked for all of it.
+ */
+export class Turns {
+  readonly #waiting: (() => void)[] = [];
+
+  /** Resolves in a turn of the event loop in which it resolves for no other caller, in the order of the calls. */
+  async next(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#waiting.push(resolve);
+      if (this.#waiting.length === 1) setImmediate(() => this.#resolve());
+    });
+  }
+
+  #resolve(): void {
+    const [first] = this.#waiting;
+    first?.();
+    this.#waiting.shift();
+    if (this.#waiting.length > 0) setImmediate(() => this.#resolve());
+  }
+}
+
+/**
  * Limits the number of connections to agents that are being established. A handshake takes 4 to 6 ms of this thread. If
  * a thousand handshakes began at the same time, all of them would end seconds later, after their deadlines.
  */
 export class Dials {
-  readonly #gate = new Gate(DIALS);
+  readonly #gate = new Gate({ places: DIALS, limitMs: PERMIT_MS, starvedShare: PERMIT_STARVED_SHARE });
 
   /**
    * Takes a permit for one attempt to connect. The permit expires after half a second, so that silent agents do not
-   * block the others. It does not expire while this process is starved of CPU time: with even more concurrent attempts,
+   * block the others. While this process is starved of CPU time, it expires later: with even more concurrent attempts,
    * all of them would miss their deadlines. The caller must release it when the attempt has ended.
    */
   enter(onLeft?: () => void): Promise<Leave> {
-    return this.#gate.enter(PLACE_MS, onLeft);
+    return this.#gate.enter(onLeft);
   }
 
   /** Makes one attempt to connect. First waits for a permit; the attempt's deadline counts from then on. */
@@ -94,7 +161,12 @@ export class Dials {
  * tenth of a core.
  */
 const DIALS = 8;
-const PLACE_MS = 500;
+const PERMIT_MS = 500;
+/**
+ * With a quota, a starved process runs once in each period of 100 ms. A permit then lasts for 4 s, in which a twentieth
+ * of a core is enough for eight handshakes: each takes up to 20 ms if it is interrupted often.
+ */
+const PERMIT_STARVED_SHARE = 0.25;
 
 /** Runs an action on each item in order, at most `atATime` of them concurrently. Rejects with the first error. */
 export async function bounded<Item>(
