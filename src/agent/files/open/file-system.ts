@@ -155,10 +155,10 @@ export class FileSystem extends FileTree {
   /**
    * Reads the start of a file of /proc/PID. The read may block if the process with this PID hangs. A blocked read
    * occupies a thread until the process responds, but /proc does not count as a hung file system because of this.
-   * Rejects if the file cannot be read, and if the read takes more than two seconds.
+   * Rejects if the file cannot be read, and if the read hangs.
    */
   async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
-    return this.#work.step({ step: "read", on: [], isProbe: true }, async () => {
+    return this.#work.step({ step: "read", on: [] }, async () => {
       const fd = await openFile(path, "r");
       const bytes = Buffer.alloc(limitBytes);
       try {

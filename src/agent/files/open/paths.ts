@@ -1,10 +1,10 @@
 import { constants } from "node:fs";
-import { FileSystemError, FileSystemHung, type FileStep, type Mount } from "../../domain/index.ts";
+import { FileSystemError, FileSystemHung, type FileStep } from "../../domain/index.ts";
 import { WORKING_DIRECTORY } from "../../native/index.ts";
 import { type Descriptor, openIn } from "./descriptor.ts";
 import { SLASH } from "./names.ts";
-import { mountAt, mountOf } from "../threads/mounts.ts";
-import type { Work } from "../threads/operation.ts";
+import { mountAt } from "../threads/mounts.ts";
+import type { Holdable, Work } from "../threads/operation.ts";
 import type { FileWork } from "../threads/work.ts";
 
 /** O_PATH of open(2), for which Node has no constant: opens an entry without read access, as a base for other calls. */
@@ -13,7 +13,7 @@ const ENTRY = O_PATH | constants.O_NOFOLLOW;
 const ROOT = Buffer.of(SLASH);
 /** Largest number of symbolic links on a path, as in the kernel (path_resolution(7)). */
 export const MAX_LINKS = 40;
-type How = Pick<Work<never>, "step" | "isProbe">;
+type OnLookup = (lookup: Work<never>) => void;
 
 /**
  * Operations that follow a path, from a directory or from the root. Only the kernel knows which file systems a path
@@ -49,62 +49,46 @@ export class Paths {
     return {
       step,
       on: this.#base === undefined ? [] : [this.#base],
-      path: { walk: (isProbe) => this.#walk({ step, isProbe }, path) },
+      path: { walk: (onLookup) => this.#walk(step, path, onLookup) },
     };
   }
 
   /**
-   * Looks up the names of a path one by one, as far as they exist. Returns the mount of the last name. Throws
-   * FileSystemHung before it enters a file system that is known not to respond, and if a lookup does not return. Does
-   * not wait until descriptors are closed: closing needs a thread, and all threads may hang.
+   * Looks up the names of a path one by one, as far as they exist. Throws FileSystemHung before it enters a file system
+   * that hangs. Does not wait until descriptors are closed: closing needs a thread, and all threads may hang.
    */
-  async #walk(how: How, path: Uint8Array): Promise<Mount | undefined> {
+  async #walk(step: FileStep, path: Uint8Array, onLookup: OnLookup = () => {}): Promise<void> {
     using opened = new DisposableStack();
-    const keep = (descriptor: Descriptor): Descriptor => {
+    const lookup = (on: readonly Holdable[], name?: Uint8Array): Work<never> => {
+      const work = { step, on, mount: on[0] && name && mountAt(on[0].fd, name), isLookup: true };
+      onLookup(work);
+      return work;
+    };
+    const open = async (directory: Descriptor | undefined, name: Uint8Array, flags: number): Promise<Descriptor> => {
+      const work = lookup(directory === undefined ? [] : [directory], name);
+      const descriptor = await openIn(this.#work, work, directory?.fd ?? WORKING_DIRECTORY, name, flags);
       opened.defer(() => void descriptor[Symbol.asyncDispose]());
       return descriptor;
     };
-    const root = async (): Promise<Descriptor> =>
-      keep(await openIn(this.#work, { ...how, on: [] }, WORKING_DIRECTORY, ROOT, O_PATH));
-    const lookUp = async (directory: Descriptor, name: Uint8Array): Promise<Descriptor> =>
-      keep(
-        await openIn(
-          this.#work,
-          { ...how, on: [directory], mount: mountAt(directory.fd, name) },
-          directory.fd,
-          name,
-          ENTRY,
-        ),
-      );
     let names = namesOf(path);
-    let at = this.#base ?? (await root());
+    let at = this.#base ?? (await open(undefined, ROOT, O_PATH));
     try {
-      for (let links = 0; ;) {
-        this.#work.refuse(how.step, this.#work.hung.ofDescriptor(at.fd)?.mount);
-        const [name, ...rest] = names;
-        if (name === undefined || links > MAX_LINKS) return mountOf(at.fd);
-        const next = await lookUp(at, name);
-        const target = await this.#targetOf(next, how);
-        if (target === undefined) {
-          at = next;
-          names = rest;
-          continue;
-        }
-        links += 1;
-        names = [...namesOf(target), ...rest];
-        if (target[0] === SLASH) at = await root();
+      for (let links = 0; names.length > 0 && links <= MAX_LINKS;) {
+        const [name = ROOT, ...rest] = names;
+        const next = await open(at, name, ENTRY);
+        const target = await this.#work.step(lookup([next]), () => this.#work.addon.targetOf(next.fd));
+        // A number is an errno: the entry is not a symbolic link.
+        const isLink = typeof target !== "number";
+        names = isLink ? [...namesOf(target), ...rest] : rest;
+        if (!isLink) at = next;
+        else if (target[0] === SLASH) at = await open(undefined, ROOT, O_PATH);
+        if (isLink) links += 1;
       }
     } catch (error) {
       // This is not an error here, because the operation itself will report the missing or forbidden name.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
-      return mountOf(at.fd);
     }
-  }
-
-  /** The target of a symbolic link; undefined for other types. */
-  async #targetOf(entry: Descriptor, how: How): Promise<Uint8Array | undefined> {
-    const target = await this.#work.step({ ...how, on: [entry] }, () => this.#work.addon.targetOf(entry.fd));
-    return typeof target === "number" ? undefined : target;
+    lookup([at]);
   }
 }
 

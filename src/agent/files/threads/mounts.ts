@@ -48,74 +48,33 @@ function mountWithId(id: string): Mount {
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
 }
 
-/** A mount of a file system that does not respond. */
-interface UnresponsiveMount {
+/** A mount of a file system that hangs. */
+interface HungMount {
   readonly mount: Mount;
-  /**
-   * Whether an operation on the mount was given up. If false, the mount is only slow, and its operations may still
-   * succeed.
-   */
-  readonly isHung: boolean;
-  /** Resolves when the file system responds again. */
-  readonly answers: Promise<void>;
-  /** Resolves when the file system responds again, or when it is found to hang. */
-  readonly decided: Promise<void>;
-}
-
-interface Unresponsive {
-  isHung: boolean;
+  /** Settles when the file system responds again. */
   readonly answers: PromiseWithResolvers<void>;
-  readonly decided: PromiseWithResolvers<void>;
 }
 
-/** The file systems that do not respond at the moment. */
+/** The file systems that hang. */
 export class HungMounts {
-  readonly #unresponsive = new Map<string, Unresponsive>();
-  #found = 0;
+  readonly #hung = new Map<string, HungMount>();
 
   get any(): boolean {
-    return this.#unresponsive.size > 0;
+    return this.#hung.size > 0;
   }
 
-  /**
-   * Number of times that a hung file system was detected. While an operation waits, a change of this number tells it
-   * that another file system hangs.
-   */
-  get found(): number {
-    return this.#found;
+  /** Returns the mount if its file system hangs, even if this was found at another mount of the file system. */
+  of(mount: Mount | undefined): HungMount | undefined {
+    return mount && this.#hung.get(mount.fileSystem);
   }
 
-  /** Returns the mount of an open file or directory if the mount is unresponsive, otherwise undefined. */
-  ofDescriptor(fd: number): UnresponsiveMount | undefined {
-    return this.ofMount(this.any ? mountOf(fd) : undefined);
-  }
-
-  /** Like `ofDescriptor`, but takes a mount. */
-  ofMount(mount: Mount | undefined): UnresponsiveMount | undefined {
-    const state = mount && this.#unresponsive.get(mount.fileSystem);
-    if (mount === undefined || state === undefined) return undefined;
-    const { isHung, answers, decided } = state;
-    return { mount, isHung, answers: answers.promise, decided: decided.promise };
-  }
-
-  /**
-   * Records that an operation on the mount is slow, or was given up (`isHung`). The mount counts as unresponsive until
-   * one of the reported operations returns.
-   */
-  report(mount: Mount | undefined, returned: Promise<void>, isHung: boolean): void {
-    if (mount === undefined) return;
-    const known = this.#unresponsive.get(mount.fileSystem);
-    const silence = known ?? { isHung: false, answers: Promise.withResolvers(), decided: Promise.withResolvers() };
-    this.#unresponsive.set(mount.fileSystem, silence);
-    if (known === undefined || (isHung && !known.isHung)) this.#found += 1;
-    if (isHung) {
-      silence.isHung = true;
-      silence.decided.resolve();
-    }
+  /** Records that a file system hangs. It does so until one of its operations that were given up has returned. */
+  add(mount: Mount, returned: Promise<void>): void {
+    const hung = this.of(mount) ?? { mount, answers: Promise.withResolvers<void>() };
+    this.#hung.set(mount.fileSystem, hung);
     void returned.then(() => {
-      silence.answers.resolve();
-      silence.decided.resolve();
-      if (this.#unresponsive.get(mount.fileSystem) === silence) this.#unresponsive.delete(mount.fileSystem);
+      hung.answers.resolve();
+      if (this.of(mount) === hung) this.#hung.delete(mount.fileSystem);
     });
   }
 }

@@ -1,4 +1,5 @@
 import type { FileStep, FileSystemHung, Mount } from "../../domain/index.ts";
+import { mountOf } from "./mounts.ts";
 
 /** A descriptor that must stay open until an operation on it has returned. */
 export interface Holdable {
@@ -10,10 +11,10 @@ export interface Holdable {
 /** A path that an operation follows. It may enter a file system that hangs. */
 interface FollowedPath {
   /**
-   * Looks up the names of the path one by one. Resolves with the mount of the last name. Throws FileSystemHung before
-   * it enters a file system that is known not to respond. With `isProbe`, also if a lookup does not return in time.
+   * Looks up the names of the path one by one, as far as they exist. Calls `onLookup` before each lookup, and at the
+   * end with an operation on the last name. Throws FileSystemHung before it enters a file system that hangs.
    */
-  walk(isProbe: boolean): Promise<Mount | undefined>;
+  walk(onLookup?: (lookup: Work<never>) => void): Promise<void>;
 }
 
 /** One operation and how to run it. */
@@ -27,10 +28,10 @@ export interface Work<Value> {
    * name does not.
    */
   readonly mount?: Mount | undefined;
+  /** Whether this is one lookup of a walk. */
+  readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** A probe searches for the mount that hangs. It never waits for a thread, and it counts as hung after 2 s. */
-  readonly isProbe?: boolean;
   /** Called with the result if the operation returns after it was given up. */
   onLateResult?(value: Value): void;
 }
@@ -38,22 +39,31 @@ export interface Work<Value> {
 /** State of an operation from the time when it has got a thread until it returns, even if it was given up. */
 export interface Running {
   readonly work: Work<never>;
-  readonly returned: Promise<void>;
-  readonly reject: (error: FileSystemHung) => void;
+  readonly returned: PromiseWithResolvers<void>;
   /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
   /** Whether the operation occupies an extra thread, either from the start or since it became slow. */
   isExtra: boolean;
-  /** Whether the operation is known to hang, and a probe is searching for its mount. */
-  isDiagnosed: boolean;
-  isAbandoned: boolean;
-  /** The unresponsive mount that a probe found. */
-  unresponsive: Mount | undefined;
+  /** Gives the operation up. Undefined if it was given up already. */
+  reject: ((error: FileSystemHung) => void) | undefined;
+  /** The mount that the operation waits for. If it follows a path, this is unknown until a walk has found it. */
+  mount: Mount | undefined;
 }
+
+/** Ticks after which an operation counts as slow (1 s). */
+export const SLOW_TICKS = 2;
+
+/** Syncs flush dirty pages, which may take long without being hung. Calls are all operations but syncs and lookups. */
+export type WorkClass = "lookup" | "sync" | "call";
 
 const SYNCS: ReadonlySet<FileStep> = new Set(["sync", "sync_folder"]);
 
-/** Whether an operation flushes dirty pages, which may take long without being hung. */
-export function isSync({ step }: Work<never>): boolean {
-  return SYNCS.has(step);
+export function classOf({ step, isLookup }: Work<never>): WorkClass {
+  if (isLookup === true) return "lookup";
+  return SYNCS.has(step) ? "sync" : "call";
+}
+
+/** The mount of an operation that follows no path. */
+export function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
+  return mount ?? (held && mountOf(held.fd));
 }

@@ -1,43 +1,47 @@
 import { stat } from "node:fs";
-import { FileSystemHung } from "../../domain/index.ts";
-import { mountOf } from "./mounts.ts";
-import { type Holdable, isSync, type Running, type Work } from "./operation.ts";
+import type { FileSystemHung } from "../../domain/index.ts";
+import {
+  classOf,
+  type Holdable,
+  mountUnder,
+  type Running,
+  SLOW_TICKS,
+  type Work,
+  type WorkClass,
+} from "./operation.ts";
 
-/** Threads shared by all file operations. */
-const SHARED_THREADS = 3;
-/** Additional threads: for syncs, for probes, and to replace shared threads whose operation is slow. */
+/**
+ * Number of operations of each class that run at once while none of them is slow. Syncs and lookups run on extra
+ * threads, so that they never wait for calls.
+ */
+const AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 3 };
+/** Threads for syncs, lookups and slow operations. */
 const EXTRA_THREADS = 16;
-/** Extra threads reserved for probes. */
-const PROBE_THREADS = 1;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
-const POOL_THREADS = SHARED_THREADS + EXTRA_THREADS + 1;
-/** Ticks after which an operation counts as slow. Another operation may then use its shared slot. */
-export const SLOW_AFTER_TICKS = 2;
-/** Largest number of extra threads for syncs of one file system. Further slow syncs of it count as hung. */
-export const SYNCS_AT_ONCE = 8;
-/** Largest number of extra threads for slow operations of one kind on one file system. */
-const SLOW_AT_ONCE = 4;
+const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
+/**
+ * Largest number of operations of one kind that run at once on one file system. It is more than AT_ONCE.call, so calls
+ * reach it only if some of them are slow.
+ */
+const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
 export interface Waiting {
   readonly work: Work<never>;
-  readonly start: (isExtra: boolean) => void;
+  /** Lets the operation run. With undefined, it must first check again which mounts hang. */
+  readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;
   ticks: number;
 }
 
 /**
- * Assigns threads to file operations. Operations wait while all threads are busy. Syncs run on extra threads. A slow
- * operation gives its slot among the shared threads to another operation, and counts as one of the extra threads.
+ * Assigns threads to file operations. A slow operation releases its slot, so that the next one can run on another
+ * thread. A semaphore for each file system and kind of operation bounds the threads that one file system can block.
  */
 export class ThreadPool {
   /** Operations that occupy a thread. */
   readonly running: Set<Running> = new Set();
-  #free: number = SHARED_THREADS;
-  #extra = 0;
-  /** Number of extra threads that run syncs. */
-  #syncing = 0;
-  readonly #waitingSyncs = new Set<Waiting>();
-  readonly #waitingCalls = new Set<Waiting>();
+  readonly #queues: Readonly<Record<WorkClass, Set<Waiting>>> = { lookup: new Set(), sync: new Set(), call: new Set() };
+  readonly #inOrder: readonly Set<Waiting>[] = [this.#queues.lookup, this.#queues.sync, this.#queues.call];
   readonly #fileSystems = new WeakMap<Holdable, string>();
 
   constructor() {
@@ -45,24 +49,28 @@ export class ThreadPool {
   }
 
   get waiting(): Waiting[] {
-    return [...this.#waitingCalls, ...this.#waitingSyncs];
+    return this.#inOrder.flatMap((queue) => [...queue]);
+  }
+
+  /** Whether there are no more threads in place of those whose operation is slow. */
+  get isFull(): boolean {
+    return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
 
   /**
-   * Takes a thread as soon as one is free, and returns whether it is an extra thread. Throws FileSystemHung if no
-   * thread will become free. If the operation's signal is aborted before, throws the signal's reason.
+   * Takes a thread as soon as one is free. The promise resolves with undefined if the operation must check again which
+   * mounts hang, and rejects with the signal's reason if the operation's signal is aborted before.
    */
-  enter(work: Work<never>): boolean | Promise<boolean> {
-    return this.#take(work) ?? this.#wait(work);
+  enter(work: Work<never>): Running | Promise<Running | undefined> {
+    return this.#start(work) ?? this.#wait(work);
   }
 
-  /** Waits for a thread. Resolves with true if it is an extra thread. */
-  async #wait(work: Work<never>): Promise<boolean> {
+  async #wait(work: Work<never>): Promise<Running | undefined> {
     const { signal } = work;
     signal?.throwIfAborted();
-    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const { promise, resolve, reject } = Promise.withResolvers<Running | undefined>();
     const waiting: Waiting = { work, start: resolve, reject, ticks: 0 };
-    const queue = this.#queueOf(work).add(waiting);
+    const queue = this.#queues[classOf(work)].add(waiting);
     const giveUp = (): void => {
       if (queue.delete(waiting)) reject(signal?.reason as Error);
     };
@@ -74,55 +82,85 @@ export class ThreadPool {
     }
   }
 
+  /** Returns a thread to the pool. */
+  leave(running: Running): void {
+    this.running.delete(running);
+    this.startWaiting();
+  }
+
+  /** Releases the slot of a slow operation, if there is a thread for the next one. */
+  releaseSlot(running: Running): void {
+    running.isExtra ||= !this.isFull;
+    this.startWaiting();
+  }
+
   /** Removes a waiting operation from its queue and rejects it with this error. */
   refuse(waiting: Waiting, error: FileSystemHung): void {
-    this.#queueOf(waiting.work).delete(waiting);
+    this.#queues[classOf(waiting.work)].delete(waiting);
     waiting.reject(error);
   }
 
-  /** Tries to take a thread: true for an extra one, false for a shared one, undefined if none is free. */
-  #take(work: Work<never>): boolean | undefined {
-    if (work.isProbe === true) {
-      if (this.#extra >= EXTRA_THREADS) throw new FileSystemHung(work.step, undefined, undefined);
-    } else if (this.#atMountLimit(work)) return undefined;
-    else if (!isSync(work) || !this.hasExtra) {
-      if (this.#free === 0) return undefined;
-      this.#free -= 1;
-      return false;
+  /** Lets all waiting operations check again which mounts hang. */
+  recheck(): void {
+    for (const waiting of this.waiting) {
+      this.#queues[classOf(waiting.work)].delete(waiting);
+      waiting.start(undefined);
     }
-    this.#extra += 1;
-    if (isSync(work)) this.#syncing += 1;
-    return true;
   }
 
-  /** Whether an extra thread is free, not counting those that are reserved for probes. */
-  get hasExtra(): boolean {
-    return this.#extra < EXTRA_THREADS - PROBE_THREADS;
+  startWaiting(): void {
+    for (const queue of this.#inOrder)
+      for (const waiting of queue) {
+        if (this.#slotFor(waiting.work) === undefined) break;
+        const running = this.#start(waiting.work);
+        if (running === undefined) continue;
+        queue.delete(waiting);
+        waiting.start(running);
+      }
   }
 
-  /** Whether the operation's file system has used up its share of the extra threads. The rest is for other file systems. */
+  /** Lets an operation run on a thread. Undefined if none is free. */
+  #start(work: Work<never>): Running | undefined {
+    const slot = this.#slotFor(work);
+    if (slot === undefined || this.#atMountLimit(work)) return undefined;
+    const returned = Promise.withResolvers<void>();
+    const running: Running = {
+      work,
+      returned,
+      ticks: 0,
+      isExtra: slot === "extra",
+      reject: undefined,
+      mount: undefined,
+    };
+    this.running.add(running);
+    return running;
+  }
+
+  #slotFor(work: Work<never>): "extra" | "shared" | undefined {
+    const kind = classOf(work);
+    if (kind === "call" || this.isFull)
+      return this.#count(({ isExtra }) => !isExtra) < AT_ONCE.call ? "shared" : undefined;
+    const prompt = this.#count((other) => other.ticks < SLOW_TICKS && classOf(other.work) === kind);
+    return prompt < AT_ONCE[kind] ? "extra" : undefined;
+  }
+
+  #count(isCounted: (running: Running) => boolean): number {
+    let count = 0;
+    for (const running of this.running) if (isCounted(running)) count += 1;
+    return count;
+  }
+
+  /** Whether the operation must leave the threads to other file systems. Never for an operation that follows a path. */
   #atMountLimit(work: Work<never>): boolean {
-    const isOfSync = isSync(work);
-    const share = isOfSync ? SYNCS_AT_ONCE : SLOW_AT_ONCE;
-    if (work.path !== undefined || (isOfSync ? this.#syncing : this.#extra - this.#syncing) < share) return false;
-    if (isOfSync && this.#anySyncProgressing()) return true;
+    const kind = classOf(work);
+    const limit = ALIKE_AT_ONCE[kind];
+    if (work.path !== undefined || this.running.size < limit) return false;
+    const isAlike = ({ work: other }: Running): boolean =>
+      classOf(other) === kind && other.path === undefined && (kind !== "call" || other.step === work.step);
+    // Only now is the kernel asked for the mounts, because that takes longer than a small operation.
+    if (this.#count(isAlike) < limit) return false;
     const fileSystem = this.#fileSystemOf(work);
-    let alike = 0;
-    for (const { isExtra, work: other } of this.running) {
-      const isAlike = isOfSync ? isSync(other) : other.step === work.step && other.path === undefined;
-      if (isExtra && isAlike && this.#fileSystemOf(other) === fileSystem) alike += 1;
-    }
-    return alike >= share;
-  }
-
-  /**
-   * Whether a sync on an extra thread is not slow yet. It will probably release its thread soon, so other syncs wait
-   * for it.
-   */
-  #anySyncProgressing(): boolean {
-    for (const { isExtra, ticks: looks, work } of this.running)
-      if (isExtra && looks < SLOW_AFTER_TICKS && isSync(work)) return true;
-    return false;
+    return this.#count((other) => isAlike(other) && this.#fileSystemOf(other.work) === fileSystem) >= limit;
   }
 
   /** The file system of an operation that follows no path. Cached, so that the kernel is asked once per descriptor. */
@@ -132,51 +170,9 @@ export class ThreadPool {
       on: [held],
     } = work;
     if (mount !== undefined || held === undefined) return mount?.fileSystem;
-    const fileSystem = this.#fileSystems.get(held) ?? mountOf(held.fd)?.fileSystem;
+    const fileSystem = this.#fileSystems.get(held) ?? mountUnder(work)?.fileSystem;
     if (fileSystem !== undefined) this.#fileSystems.set(held, fileSystem);
     return fileSystem;
-  }
-
-  #queueOf(work: Work<never>): Set<Waiting> {
-    return isSync(work) ? this.#waitingSyncs : this.#waitingCalls;
-  }
-
-  /** Returns a thread to the pool and starts the operation that has waited longest. */
-  leave(work: Work<never>, isExtra: boolean): void {
-    if (!isExtra) this.#free += 1;
-    else {
-      this.#extra -= 1;
-      if (isSync(work)) this.#syncing -= 1;
-    }
-    this.startNext();
-  }
-
-  /** Starts a waiting operation if a thread is free. Returns whether it did. */
-  startNext(): boolean {
-    if (this.#free > 0 && this.#startFirst(this.#waitingCalls)) return true;
-    const isFull = this.#syncing >= SYNCS_AT_ONCE && this.#anySyncProgressing();
-    return !isFull && this.#startFirst(this.#waitingSyncs);
-  }
-
-  #startFirst(queue: Set<Waiting>): boolean {
-    for (const waiting of queue) {
-      const taken = this.#take(waiting.work);
-      if (taken === undefined) continue;
-      queue.delete(waiting);
-      waiting.start(taken);
-      return true;
-    }
-    return false;
-  }
-
-  /** Releases the shared slot of a slow operation. From then on the operation counts as one of the extra threads. */
-  releaseSlot(running: Running): void {
-    if (running.isExtra || !this.hasExtra || !this.running.has(running)) return;
-    running.isExtra = true;
-    this.#extra += 1;
-    if (isSync(running.work)) this.#syncing += 1;
-    this.#free += 1;
-    this.startNext();
   }
 }
 

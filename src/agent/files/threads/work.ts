@@ -1,33 +1,34 @@
-import { type FileStep, FileSystemError, FileSystemHung, type Mount, Mutex, type Timers } from "../../domain/index.ts";
+import { FileSystemError, FileSystemHung, type Timers } from "../../domain/index.ts";
 import { type Addon, failedWith } from "../../native/index.ts";
-import { HungMounts, mountOf } from "./mounts.ts";
-import { isSync, type Holdable, type Running, type Work } from "./operation.ts";
+import { HungMounts } from "./mounts.ts";
+import { classOf, type Holdable, mountUnder, type Running, SLOW_TICKS, type Work } from "./operation.ts";
+import { ThreadPool } from "./pool.ts";
 import { failureOf } from "./steps.ts";
-import { SLOW_AFTER_TICKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./pool.ts";
 
 /** Interval between two ticks. Operations are timed in ticks, because the clock of a suspended guest jumps. */
 const TICK_MS = 500;
 /** Ticks after which an operation counts as hung (15 s). A slow disk writes half a MiB, the largest batch, in less time. */
 const HUNG_TICKS = 30;
-/** Ticks after which a probe counts as hung (2 s). */
-const HUNG_PROBE_TICKS = 4;
 /**
  * Ticks after which fsync(2) counts as hung (10 min). It writes all dirty pages of a file, which may be a fifth of the
  * guest's memory, so it may take minutes on a slow disk.
  */
 const HUNG_SYNC_TICKS = 1_200;
+
 /**
- * Runs file operations on threads and detects hung mounts. A slow operation occupies a shared slot for a second at
- * most; then another operation may use the slot. An operation that hangs is given up: its call fails, but its memory is
- * not reused until the operation returns.
+ * Runs file operations on threads and detects hung mounts. An operation that hangs is given up: its call fails, but its
+ * memory is not reused until the operation returns.
+ *
+ * The mount of an operation on a descriptor is known. For an operation that follows a path, a walk finds the mount: the
+ * mount at which the walk has stopped when the operation is given up. While a lookup is slow or a mount hangs, each
+ * path is first walked, so that the operation does not enter that mount.
  */
 export class FileWork {
   readonly addon: Addon;
-  readonly hung: HungMounts = new HungMounts();
   readonly #timers: Timers;
   readonly #pool = new ThreadPool();
-  /** Allows only one probe at a time, because the result of a probe often makes the next probe unnecessary. */
-  readonly #probing = new Mutex();
+  readonly #hung = new HungMounts();
+  #slowLookups = 0;
   #isTicking = false;
 
   constructor(addon: Addon, timers: Timers) {
@@ -58,13 +59,14 @@ export class FileWork {
    * responds again. Never rejects.
    */
   async attempt(held: Holdable, operation: () => Promise<unknown>): Promise<void> {
-    const hung = this.hung.ofDescriptor(held.fd);
-    if (hung?.isHung === true) {
+    const work: Work<unknown> = { step: "open", on: [held] };
+    const hung = this.#hung.any ? this.#hung.of(mountUnder(work)) : undefined;
+    if (hung !== undefined) {
       const release = held.hold();
-      void hung.answers.then(() => this.attempt(held, operation)).finally(release);
+      void hung.answers.promise.then(() => this.attempt(held, operation)).finally(release);
       return;
     }
-    await this.#run({ step: "open", on: [held] }, operation).catch(() => undefined);
+    await this.#run(work, operation).catch(() => undefined);
   }
 
   async #run<Value>(work: Work<Value>, operation: () => Promise<Value>): Promise<Value> {
@@ -72,37 +74,26 @@ export class FileWork {
     const releaseAll = (): void => {
       for (const release of holds) release();
     };
-    let isExtra: boolean;
+    let running: Running;
     try {
-      isExtra = await this.#enter(work);
+      running = await this.#enter(work);
     } catch (error) {
       releaseAll();
       throw error;
     }
     const outcome = Promise.withResolvers<Value>();
-    const returned = Promise.withResolvers<void>();
-    const running: Running = {
-      work,
-      returned: returned.promise,
-      reject: outcome.reject,
-      ticks: 0,
-      isExtra,
-      isDiagnosed: false,
-      isAbandoned: false,
-      unresponsive: undefined,
-    };
-    this.#pool.running.add(running);
+    running.reject = outcome.reject;
     this.#scheduleTick();
     const finish = (): void => {
-      this.#pool.running.delete(running);
-      this.#pool.leave(work, running.isExtra);
+      if (isSlowLookup(running)) this.#slowLookups -= 1;
+      this.#pool.leave(running);
       releaseAll();
-      returned.resolve();
+      running.returned.resolve();
     };
     // Promise.try is used because an operation that throws synchronously must also release its thread.
     Promise.try(operation).then(
       (value) => {
-        if (running.isAbandoned) work.onLateResult?.(value);
+        if (running.reject === undefined) work.onLateResult?.(value);
         finish();
         outcome.resolve(value);
       },
@@ -114,47 +105,20 @@ export class FileWork {
     return outcome.promise;
   }
 
-  /** Waits for a thread. Resolves with true if it is an extra thread. */
-  async #enter(work: Work<never>): Promise<boolean> {
+  async #enter(work: Work<never>): Promise<Running> {
     for (;;) {
-      if (this.hung.any) await this.#check(work);
-      const { found } = this.hung;
-      const taken = this.#pool.enter(work);
-      const isExtra = typeof taken === "boolean" ? taken : await taken;
-      if (found === this.hung.found) return isExtra;
-      this.#pool.leave(work, isExtra);
+      if (this.#hung.any || this.#slowLookups > 0) await this.#check(work);
+      const entered = this.#pool.enter(work);
+      const running = entered instanceof Promise ? await entered : entered;
+      if (running !== undefined) return running;
     }
   }
 
-  /**
-   * Throws FileSystemHung if the operation would enter a file system that hangs. If it would enter one that is slow,
-   * waits until that file system responds or is found to hang.
-   */
+  /** Throws FileSystemHung if the operation would enter a file system that hangs. */
   async #check(work: Work<never>): Promise<void> {
-    const {
-      step,
-      on: [held],
-      path,
-      mount,
-      isProbe,
-    } = work;
-    try {
-      if (path !== undefined) return void (await path.walk(false));
-      const hung = held && this.hung.ofDescriptor(held.fd);
-      if (hung?.isHung === true) this.refuse(step, hung.mount);
-      this.refuse(step, mount);
-    } catch (error) {
-      const silent = error instanceof FileSystemHung && isProbe !== true ? this.hung.ofMount(error.mount) : undefined;
-      if (silent === undefined || silent.isHung) throw error;
-      await silent.decided;
-      await this.#check(work);
-    }
-  }
-
-  /** Throws FileSystemHung if the mount does not respond. */
-  refuse(step: FileStep, mount: Mount | undefined): void {
-    const silent = this.hung.ofMount(mount);
-    if (silent) throw new FileSystemHung(step, silent.mount, silent.answers);
+    const hung = this.#hung.of(mountUnder(work));
+    if (hung !== undefined) throw new FileSystemHung(work.step, hung.mount, hung.answers.promise);
+    await work.path?.walk();
   }
 
   /** Schedules the next tick of all operations. A timer per operation would cost as much as a small operation. */
@@ -163,68 +127,51 @@ export class FileWork {
     this.#isTicking = true;
     this.#timers.after(TICK_MS, () => {
       this.#isTicking = false;
-      for (const running of this.#pool.running) void this.#tick(running);
-      if (!this.#pool.hasExtra) for (const waiting of this.#pool.waiting) this.#tickWaiting(waiting);
-      // Syncs that became slow in this tick no longer block syncs of other file systems, so these may now start.
-      while (this.#pool.startNext());
+      for (const running of this.#pool.running) this.#tick(running);
+      if (this.#pool.isFull)
+        for (const waiting of this.#pool.waiting) {
+          waiting.ticks += 1;
+          // All threads may hang, so the operation could wait for ever.
+          if (waiting.ticks >= this.#limitOf(waiting.work))
+            this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
+        }
       if (this.#pool.running.size > 0) this.#scheduleTick();
     });
   }
 
-  async #tick(running: Running): Promise<void> {
-    const { work, returned } = running;
+  #tick(running: Running): void {
     running.ticks += 1;
-    if (running.ticks >= SLOW_AFTER_TICKS) this.#pool.releaseSlot(running);
-    if (running.ticks === SLOW_AFTER_TICKS && work.path !== undefined) {
-      running.unresponsive = await this.#probe(running, true);
-      if (this.#pool.running.has(running)) this.hung.report(running.unresponsive, returned, false);
-    }
-    const hungTicks = work.isProbe === true ? HUNG_PROBE_TICKS : HUNG_TICKS;
-    if (running.ticks < hungTicks || running.isDiagnosed || this.#isSlow(running)) return;
-    running.isDiagnosed = true;
-    const mount = running.unresponsive ?? (await this.#probe(running, false));
-    if (!this.#pool.running.has(running)) return;
-    running.isAbandoned = true;
-    // An unanswered probe does not prove a hang: a file system that does not answer within 2 s may only be slow.
-    if (work.isProbe !== true) this.hung.report(mount, returned, true);
-    running.reject(new FileSystemHung(work.step, mount, returned));
+    if (running.ticks === SLOW_TICKS) this.#becomeSlow(running);
+    if (running.ticks >= SLOW_TICKS) this.#pool.releaseSlot(running);
+    if (running.ticks >= this.#limitOf(running.work)) this.#giveUp(running);
   }
 
-  /**
-   * Finds the mount that the operation waits for.
-   *
-   * @param mustBeSilent return only a mount that does not respond, and undefined if the probe resolves the whole path
-   */
-  #probe({ work }: Running, mustBeSilent: boolean): Promise<Mount | undefined> {
-    const { path } = work;
-    if (path === undefined) return Promise.resolve(mountUnder(work));
-    return this.#probing.run(async () => {
-      try {
-        const end = await path.walk(true);
-        return mustBeSilent ? undefined : end;
-      } catch (error) {
-        return error instanceof FileSystemHung ? error.mount : undefined;
-      }
-    });
+  #becomeSlow(running: Running): void {
+    const { work } = running;
+    if (work.path === undefined) running.mount = mountUnder(work);
+    void work.path?.walk((lookup) => (running.mount = mountUnder(lookup))).catch(() => undefined);
+    if (!isSlowLookup(running)) return;
+    this.#slowLookups += 1;
+    if (this.#slowLookups === 1) this.#pool.recheck();
   }
 
-  /** Whether the operation is a sync that may still be slow rather than hung. */
-  #isSlow(running: Running): boolean {
-    if (!isSync(running.work) || running.ticks >= HUNG_SYNC_TICKS) return false;
-    if (running.work.on.some(({ fd }) => this.hung.ofDescriptor(fd)?.isHung === true)) return false;
-    const syncs = [...this.#pool.running].filter((other) => isSync(other.work) && !other.isAbandoned);
-    return syncs.indexOf(running) < SYNCS_AT_ONCE;
+  #limitOf(work: Work<never>): number {
+    // A sync may be slow, unless another operation has shown that its file system hangs.
+    const mayBeSlow = classOf(work) === "sync" && !(this.#hung.any && this.#hung.of(mountUnder(work)));
+    return mayBeSlow ? HUNG_SYNC_TICKS : HUNG_TICKS;
   }
 
-  /** Called while all extra threads are in use. A waiting operation could wait for ever, so it fails after a while. */
-  #tickWaiting(waiting: Waiting): void {
-    waiting.ticks += 1;
-    if (waiting.ticks < (isSync(waiting.work) ? HUNG_SYNC_TICKS : HUNG_TICKS)) return;
-    this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
+  #giveUp(running: Running): void {
+    const { work, mount, reject, returned } = running;
+    if (reject === undefined) return;
+    running.reject = undefined;
+    reject(new FileSystemHung(work.step, mount, returned.promise));
+    if (mount === undefined) return;
+    this.#hung.add(mount, returned.promise);
+    this.#pool.recheck();
   }
 }
 
-/** The mount of an operation that follows no path. */
-function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
-  return mount ?? (held && mountOf(held.fd));
+function isSlowLookup({ work, ticks }: Running): boolean {
+  return work.isLookup === true && ticks >= SLOW_TICKS;
 }

@@ -22,6 +22,24 @@ const files = new FileSystem(addon, timers);
 
 const bytes = (path: string): Buffer => Buffer.from(path);
 
+/** Writes a file of a byte and syncs it. A file of the mount "late" says that it has 64 KiB. */
+async function writeDurably(
+  parent: string,
+  name: string,
+  sizeBytes: bigint,
+  { signal, onBegun }: { readonly signal: AbortSignal; readonly onBegun?: () => void },
+): Promise<void> {
+  const opened = await files.openDirectory("create", bytes(parent), "change");
+  const file = await createFile(opened, new Leftovers(), { sparse: false, sha256: true });
+  await file.write([bytes("x")]);
+  onBegun?.();
+  try {
+    await file.commit({ path: bytes(name), sizeBytes }, { exclusive: false, syncs: true, signal });
+  } finally {
+    await file.dispose();
+  }
+}
+
 describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
   it("64 blocked fsyncs occupy eight threads and delay other calls briefly", async () => {
     await using directory = await testDirectory();
@@ -35,18 +53,11 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
       name: string,
       signal: AbortSignal = new AbortController().signal,
     ): Promise<void> => {
-      const opened = await files.openDirectory("create", bytes(directory.at(above)), "change");
-      const file = await createFile(opened, new Leftovers(), { sparse: false, sha256: true });
-      await file.write([bytes("x")]);
-      begun += 1;
-      if (begun === 72) allBegun.resolve();
-      try {
-        // Each file of this mount says that it has 64 KiB.
-        const sizeBytes = above === "slow" ? 65_536n : 1n;
-        await file.commit({ path: bytes(name), sizeBytes }, { exclusive: false, syncs: true, signal });
-      } finally {
-        await file.dispose();
-      }
+      const onBegun = (): void => {
+        begun += 1;
+        if (begun === 72) allBegun.resolve();
+      };
+      await writeDurably(directory.at(above), name, above === "slow" ? 65_536n : 1n, { signal, onBegun });
     };
     // Time stands still: nothing becomes late.
     const writes = Array.from({ length: 64 }, async (_, index) => write("slow", `${index}`));
@@ -113,6 +124,54 @@ describe("calls into a mount that never answers", NEEDS_FUSE, () => {
       assert.ok(error instanceof FileSystemHung);
       assert.equal(error.mount?.path, directory.at("hung"));
     }
+  });
+});
+
+/** Opens a file and begins to read its start. */
+async function reading(path: string): Promise<{ readonly read: Promise<number>; readonly close: () => Promise<void> }> {
+  const file = await files.openRegular(bytes(path));
+  assert.ok("read" in file);
+  return { read: file.read(Buffer.alloc(16), 0n), close: async () => file.close() };
+}
+
+describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () => {
+  it("reads of a stuck disk delay other calls, also to that disk, by a second", async () => {
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "content");
+    await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);
+    const stuck = await Promise.all(
+      Array.from({ length: 20 }, async (_, index) => reading(directory.at(`slow/${index}`))),
+    );
+    const other = async (path: string): Promise<unknown> => files.stat(bytes(directory.at(path)), false);
+    assert.ok((await timeUntil(Promise.all([other("file"), other("slow/x")]))) <= 3 * LOOK_MS);
+    for (let round = 0; round < 8; round++) await Promise.all([other("file"), other("slow/y")]);
+    mount.server.stdin.write("a");
+    for (const { read, close } of stuck) {
+      assert.equal(await read, 16);
+      await close();
+    }
+  });
+
+  it("fsyncs of two stuck disks do not block those of a third", async () => {
+    await using directory = await testDirectory();
+    await using one = await fuseMount("hanging_mount", directory.at("one"), ["late"]);
+    await using other = await fuseMount("hanging_mount", directory.at("other"), ["late"]);
+    const { signal } = new AbortController();
+    let taken = 0;
+    const allTaken = Promise.withResolvers<void>();
+    for (const { server } of [one, other])
+      createInterface(server.stdout).on("line", (line) => {
+        if (line === "taken") taken += 1;
+        if (taken === 16) allTaken.resolve();
+      });
+    const stuck = ["one", "other"].flatMap((name) =>
+      Array.from({ length: 8 }, async (_, index) => writeDurably(directory.at(name), `${index}`, 65_536n, { signal })),
+    );
+    await timeUntil(allTaken.promise);
+    const living = writeDurably(directory.path, "file", 1n, { signal });
+    assert.ok((await timeUntil(living)) <= 3 * LOOK_MS);
+    for (const { server } of [one, other]) server.stdin.write("a");
+    await Promise.all(stuck);
   });
 });
 
