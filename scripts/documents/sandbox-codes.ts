@@ -58,7 +58,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
 /** When an operation that succeeds has each warning in its result. */
 const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   DUTIES_DEGRADED: "A restore step failed. The message has the agent's [tokens](../agent/snapshots.md#degraded).",
-  CLOCK_OFF: "The guest's clock is off by more than 100 ms after the restore steps.",
+  CLOCK_OFF: "The guest's clock is certainly off by more than 100 ms after the restore steps.",
   THAWED_WITHOUT_DUTIES: "The frozen session ran before the restore steps.",
   NOT_FROZEN:
     "The session could not be frozen, for example because its agent is too old. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
