@@ -73,7 +73,7 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
   };
 
   before(async () => {
-    await execa("sh", ["-ec", block("keep the same token in a directory for guestctl")], { cwd: directory });
+    await execa("sh", ["-ec", block("in a directory that guestctl will use")], { cwd: directory });
     const kernel = provideKernel(SERIES.at(-1) ?? "");
     const busybox = readFileSync(provideBusybox());
     const initramfs = join(directory, "initramfs");

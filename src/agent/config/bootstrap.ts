@@ -119,7 +119,7 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
     const isGiven = given.has(variable);
     report(hasPort && !isGiven, variable, "is required by SVC_GUEST_PORT, but not set");
     const isAlone = isGiven && !hasPort && !hasVsock;
-    report(isAlone, variable, "is set without SVC_GUEST_PORT; set the port or leave the TLS files out");
+    report(isAlone, variable, "is set without SVC_GUEST_PORT or SVC_GUEST_VSOCK_PORT; set a port or leave the TLS files out");
     const isMissing = hasVsock && !hasPort && hasTls && !isGiven;
     report(isMissing, variable, "is not set, but other TLS files are; set all three or none");
   }

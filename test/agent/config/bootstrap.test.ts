@@ -199,8 +199,8 @@ describe("readBootstrap", () => {
     [
       "TLS files without the port",
       withoutPort,
-      "SVC_TLS_CERT_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
-      "SVC_TLS_CLIENT_CA_FILE: is set without SVC_GUEST_PORT; set the port or leave the TLS files out",
+      "SVC_TLS_CERT_FILE: is set without SVC_GUEST_PORT or SVC_GUEST_VSOCK_PORT; set a port or leave the TLS files out",
+      "SVC_TLS_CLIENT_CA_FILE: is set without SVC_GUEST_PORT or SVC_GUEST_VSOCK_PORT; set a port or leave the TLS files out",
     ],
     [
       "some of the TLS files beside a vsock port",
