@@ -32,6 +32,7 @@ const RUNS = 5;
 export const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
   "src/agent/domain/ports/processes.ts",
+  "src/agent/native/errno.ts",
   "src/agent/platform/eventually.ts",
   "src/agent/platform/processes/cgroup.ts",
   "src/agent/platform/processes/cgroup-directory.ts",

@@ -51,7 +51,9 @@ const PROGRAMS: ReadonlyMap<string, Layers> = new Map([
   ],
   [
     "shared",
-    layersOf("errors field-writer gen make-directory patterns ports printable sparse-file text transports tree-items version"),
+    layersOf(
+      "errors field-writer gen make-directory patterns ports printable sparse-file text transports tree-items version",
+    ),
   ],
 ]);
 
