@@ -1,7 +1,7 @@
 import { messageOf } from "../../../shared/errors.ts";
 import { rotate } from "../operations/index.ts";
 import { bounded, type InstanceParts, type NodeParts, ready, type SandboxEntry } from "../state/index.ts";
-import { SandboxError, sandboxError } from "../substrate/index.ts";
+import { checkDuration, SandboxError, sandboxError } from "../substrate/index.ts";
 
 /**
  * How many rotations run concurrently. Each one needs 25 ms of CPU time to issue certificates, and then two seconds in
@@ -51,6 +51,7 @@ export async function rotateAll(
   node: NodeParts,
   { olderThanMs = 0, signal, onProgress }: RotateAllOptions,
 ): Promise<RotationReport> {
+  checkDuration(olderThanMs, "olderThanMs");
   const report = { rotated: [] as string[], skipped: [] as string[], failed: [] as RotationReport["failed"][number][] };
   const listed = await node.instances.listed();
   const isDue = (entry: SandboxEntry): boolean =>

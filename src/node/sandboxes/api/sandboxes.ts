@@ -23,6 +23,7 @@ import {
 } from "../operations/index.ts";
 import {
   abortable,
+  checkLimit,
   checkName,
   checkNodeId,
   checkSpec,
@@ -39,6 +40,7 @@ import {
   bounded,
   CALL_MS,
   callLimits,
+  checkTimes,
   isOff,
   Journal,
   loadSqlite,
@@ -88,6 +90,7 @@ export class Sandboxes {
   /** Opens the node's journal until `close` is called. Other processes may have it open, too. Sends no request. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
+    checkTimes(options);
     return new Sandboxes(nodeOf(options, await Journal.open(options.stateDirectory, options.readOnly === true)));
   }
 
@@ -271,6 +274,7 @@ export class Sandboxes {
     hostname: string,
     options: PublishOptions = {},
   ): Promise<Publication & { readonly warning?: string | undefined }> {
+    checkLimit(options.timeoutMs, "timeoutMs");
     return abortable(options, async () => {
       const made = await this.#alone("publish", name, {}, (entry) =>
         publish(this.#node, entry, port, hostname, options),

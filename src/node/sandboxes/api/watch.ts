@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import type { DaemonParts, NodeParts } from "../state/index.ts";
-import type { Instance } from "../substrate/index.ts";
+import { checkDuration, type Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
 const DEFAULT_POLL_MS = 5_000;
@@ -30,10 +30,11 @@ export interface WatchOptions {
 
 /**
  * Checks all running sandboxes and carries out the actions that are due, until the signal is aborted. A slow sandbox
- * does not delay the others. Never rejects.
+ * does not delay the others. Rejects only for an invalid `intervalMs`.
  */
 export async function watch(node: NodeParts, options: WatchOptions): Promise<void> {
   const { intervalMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
+  checkDuration(intervalMs, "intervalMs");
   const watchers = new Map<string, Watcher>();
   while (!signal.aborted) {
     const names = runningNames(node, onEvent);

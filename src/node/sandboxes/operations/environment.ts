@@ -1,6 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import { type GuestClient, GuestError, hasRefusedSpec, restoreDuties } from "../../client/index.ts";
-import { currentSignal, type Remedy, SandboxError } from "../substrate/index.ts";
+import { currentSignal, type Remedy, SandboxError, timeoutSignal } from "../substrate/index.ts";
 import {
   afterColon,
   type Awakening,
@@ -84,7 +84,7 @@ export async function dutiesBeforeFiles(
   { env, hostTime, signal }: BeforeFiles,
 ): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
-  const limit = currentSignal(signal, AbortSignal.timeout(3 * reachTimeoutMs));
+  const limit = currentSignal(signal, timeoutSignal(3 * reachTimeoutMs));
   const duties = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, hostTime, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !duties.frozen) throw ranBefore(entry.name);
   if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);

@@ -8,7 +8,7 @@ import {
   type HookResult,
   restoreSequence,
 } from "../../client/index.ts";
-import { currentSignal, publishNode, SandboxError } from "../substrate/index.ts";
+import { currentSignal, publishNode, SandboxError, timeoutSignal } from "../substrate/index.ts";
 import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { Warning } from "./warnings.ts";
@@ -179,7 +179,7 @@ export async function awaken(
   done?: DoneDuties,
 ): Promise<Awakening> {
   // This dials up to three times and runs a hook, so it may take long. The signal ends it even if a call hangs.
-  const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
+  const limit = timeoutSignal(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = currentSignal(limit, ended);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };
   const outcome = await (done === undefined ? restoreSequence(dial, options) : finishRestore(dial, done, options));

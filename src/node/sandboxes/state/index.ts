@@ -59,6 +59,7 @@ export {
   type InstanceParts,
   JOURNAL_TAG,
   NODE_TAG,
+  checkTimes,
   nodeOf,
   type NodeOptions,
   type NodeParts,

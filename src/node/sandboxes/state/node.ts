@@ -1,5 +1,12 @@
 import { DEFAULT_PORT } from "../../client/index.ts";
-import { type Ingress, type Substrate, type Tags, throwIfAborted } from "../substrate/index.ts";
+import {
+  checkDuration,
+  checkLimit,
+  type Ingress,
+  type Substrate,
+  type Tags,
+  throwIfAborted,
+} from "../substrate/index.ts";
 import { GuestAccess } from "./access.ts";
 import { type AgentSource, AgentVolumes } from "./agent-volumes.ts";
 import { Dials } from "./gate.ts";
@@ -91,6 +98,15 @@ export interface NodeParts extends InstanceParts {
   readonly guests: GuestAccess;
   /** Limits the connections that are being established. */
   readonly dials: Dials;
+}
+
+/** Checks the times in the options. Infinity means no limit. Throws SandboxError (INVALID_SPEC). */
+export function checkTimes(options: NodeOptions): void {
+  const { reachTimeoutMs, settleTimeoutMs, lockTimeoutMs, hookTimeoutMs, credentialLifetimeMs } = options;
+  for (const [field, limitMs] of Object.entries({ reachTimeoutMs, settleTimeoutMs, lockTimeoutMs }))
+    checkLimit(limitMs, field);
+  for (const [field, durationMs] of Object.entries({ hookTimeoutMs, credentialLifetimeMs }))
+    checkDuration(durationMs, field);
 }
 
 /** Creates the parts of a node. */

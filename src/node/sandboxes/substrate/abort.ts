@@ -16,7 +16,25 @@ export interface OperationOptions {
 }
 
 /** The longest delay that Node's timers accept. A longer time limit is not enforced. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+export const LONGEST_TIMER_MS: number = 2 ** 31 - 1;
+
+/** A signal that is aborted after this time; never, if the time is longer than Node's timers accept. */
+export function timeoutSignal(limitMs: number): AbortSignal {
+  return limitMs > LONGEST_TIMER_MS ? new AbortController().signal : AbortSignal.timeout(Math.ceil(limitMs));
+}
+
+/** Throws SandboxError (INVALID_SPEC) unless this is a time limit in milliseconds. Infinity means no limit. */
+export function checkLimit(limitMs: number | undefined, field: string): void {
+  if (limitMs === undefined || (typeof limitMs === "number" && limitMs >= 0)) return;
+  throw new SandboxError("INVALID_SPEC", `${field} must be a number of milliseconds, at least 0`);
+}
+
+/** Throws SandboxError (INVALID_SPEC) unless this is a finite time in milliseconds. */
+export function checkDuration(durationMs: number | undefined, field: string): void {
+  checkLimit(durationMs, field);
+  if (durationMs === undefined || Number.isFinite(durationMs)) return;
+  throw new SandboxError("INVALID_SPEC", `${field} must be a finite number of milliseconds`);
+}
 
 interface Running {
   readonly signal: AbortSignal;
@@ -34,10 +52,8 @@ export async function abortable<Value>(
   { signal, requestTimeoutMs = Number.POSITIVE_INFINITY }: OperationOptions,
   action: () => Promise<Value>,
 ): Promise<Value> {
-  const limitMs = requestTimeoutMs as unknown;
-  if (typeof limitMs !== "number" || !(limitMs >= 0))
-    throw new SandboxError("INVALID_SPEC", "requestTimeoutMs must be a number of milliseconds, at least 0");
-  const limit = limitMs > LONGEST_TIMER_MS ? undefined : AbortSignal.timeout(Math.ceil(limitMs));
+  checkLimit(requestTimeoutMs, "requestTimeoutMs");
+  const limit = requestTimeoutMs > LONGEST_TIMER_MS ? undefined : timeoutSignal(requestTimeoutMs);
   const either = [signal, limit].filter((one) => one !== undefined);
   if (either.length === 0) return action();
   const failure = (): SandboxError =>

@@ -1,5 +1,5 @@
 import type { Hypeman } from "@onkernel/hypeman";
-import { currentSignal, lasting, throwIfAborted } from "./abort.ts";
+import { checkLimit, currentSignal, lasting, LONGEST_TIMER_MS, throwIfAborted, timeoutSignal } from "./abort.ts";
 import { codeOf, ifAmbiguous, SandboxError, statusOf, substrateError } from "./errors.ts";
 import {
   createBody,
@@ -42,7 +42,7 @@ export interface HypemanOptions {
   /** URL of the daemon, without a user or password. Default: "http://localhost:4973". */
   readonly baseUrl?: string | undefined;
   readonly apiToken: string;
-  /** Deadline of a call, including the body of its answer, in milliseconds. Default: 90 s. */
+  /** Deadline of a call, including the body of its answer, in milliseconds. Infinity means no limit. Default: 90 s. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -116,6 +116,7 @@ class HypemanSubstrate {
     const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
     if (baseUrl !== undefined) checkBaseUrl(baseUrl);
     checkApiToken(apiToken);
+    checkLimit(timeoutMs, "timeoutMs");
     let sdk;
     try {
       sdk = await import("@onkernel/hypeman");
@@ -126,7 +127,7 @@ class HypemanSubstrate {
     const client = new sdk.Hypeman({
       apiKey: apiToken.trim(),
       baseURL: baseUrl ?? null,
-      timeout: timeoutMs,
+      timeout: Math.min(timeoutMs, LONGEST_TIMER_MS),
       // A call that only reads may be cancelled when this process ends. A call that changes something must not be
       // cancelled.
       fetch: traced((url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init))),
@@ -347,7 +348,7 @@ class HypemanSubstrate {
    * covers a body that never ends. An abort of the current operation ends the call, too.
    */
   async #call<Answer>(call: Call<Answer>): Promise<Answer> {
-    const late = AbortSignal.timeout(this.#timeoutMs);
+    const late = timeoutSignal(this.#timeoutMs);
     const signal = currentSignal(late) ?? late;
     try {
       return await call(this.#client, { signal });

@@ -1,4 +1,14 @@
-export { abortable, currentSignal, lasting, type OperationOptions, orAborted, throwIfAborted } from "./abort.ts";
+export {
+  abortable,
+  checkDuration,
+  checkLimit,
+  currentSignal,
+  lasting,
+  type OperationOptions,
+  orAborted,
+  throwIfAborted,
+  timeoutSignal,
+} from "./abort.ts";
 export * from "./errors.ts";
 export * from "./hypeman.ts";
 export * from "./spec.ts";
