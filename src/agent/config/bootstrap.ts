@@ -112,6 +112,7 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
   const hasVsock = given.has("SVC_GUEST_VSOCK_PORT");
   const hasTls = TLS_VARIABLES.some((variable) => given.has(variable));
   const socket = values.get("SVC_WORKLOAD_SOCKET");
+  const noPort = "is set without SVC_GUEST_PORT or SVC_GUEST_VSOCK_PORT; set a port or leave the TLS files out";
   const noToken = "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one";
   report(byValue && byFile, "SVC_INSTANCE_TOKEN_FILE", "cannot be combined with SVC_INSTANCE_TOKEN; set one of them");
   report(!byValue && !byFile, "SVC_INSTANCE_TOKEN", noToken);
@@ -119,7 +120,7 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
     const isGiven = given.has(variable);
     report(hasPort && !isGiven, variable, "is required by SVC_GUEST_PORT, but not set");
     const isAlone = isGiven && !hasPort && !hasVsock;
-    report(isAlone, variable, "is set without SVC_GUEST_PORT or SVC_GUEST_VSOCK_PORT; set a port or leave the TLS files out");
+    report(isAlone, variable, noPort);
     const isMissing = hasVsock && !hasPort && hasTls && !isGiven;
     report(isMissing, variable, "is not set, but other TLS files are; set all three or none");
   }
