@@ -43,7 +43,7 @@ describe("guestctl sandbox, with a microVM", () => {
     assert.equal(signal, "SIGINT", "its caller knows that it was interrupted");
     assert.match(
       stderr,
-      /SIGINT: waiting until this is done \(box: its session is frozen until its restore steps run\)/,
+      /SIGINT: waiting until the operation has ended \(box: its session is frozen until its restore steps run\)/,
     );
     const listed = JSON.parse(await run("sandbox", "ls", "--json")) as { sandboxes: { state: string }[] };
     assert.equal(listed.sandboxes[0]?.state, "Standby");

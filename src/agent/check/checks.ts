@@ -143,14 +143,16 @@ export function checkGuest(facts: GuestFacts): Check[] {
     check(
       "cgroups",
       cgroups.refusal,
-      `version 2${cgroups.controllers.length > 0 ? `: ${cgroups.controllers.join(" ")}` : ", no controllers"}`,
+      cgroups.controllers.length > 0 ? `version 2: ${cgroups.controllers.join(" ")}` : "version 2, no controllers",
       `each command has its own cgroup, so all of its processes can be killed; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
       "a command's processes are found by walking /proc, which misses daemons. Mount cgroup2 writable, or give the agent CAP_SYS_ADMIN",
     ),
     check(
       "memory",
       (memory.limitBytes ?? memory.totalBytes) < ENOUGH_MEMORY_BYTES,
-      `${mebibytes(memory.totalBytes)}${memory.limitBytes === undefined ? "" : `, limited to ${mebibytes(memory.limitBytes)}`}`,
+      memory.limitBytes === undefined
+        ? mebibytes(memory.totalBytes)
+        : `${mebibytes(memory.totalBytes)}, limited to ${mebibytes(memory.limitBytes)}`,
       "enough for the agent",
       "the agent alone requires 128 MiB under load; raise the limit",
     ),

@@ -117,7 +117,8 @@ export function unknownVariables(environ: readonly Uint8Array[]): UnknownVariabl
 
 /** One line for people, such as `SVC_TOKEN is not a variable of the agent; SVC_INSTANCE_TOKEN may be meant`. */
 export function describeUnknown({ name, meant }: UnknownVariable): string {
-  return `${name} is not a variable of the agent${meant === undefined ? "" : `; ${meant} may be meant`}`;
+  const problem = `${name} is not a variable of the agent`;
+  return meant === undefined ? problem : `${problem}; ${meant} may be meant`;
 }
 
 /** The shortest known name that contains all words of the given name: SVC_INSTANCE_TOKEN for SVC_TOKEN. */

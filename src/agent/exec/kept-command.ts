@@ -237,9 +237,7 @@ export class KeptCommand {
     const leftovers = this.#parts.child.leftovers();
     if (leftovers === undefined) return undefined;
     if ((await endProcesses(leftovers, ending)) === "left") {
-      const message =
-        `command ${this.#parts.name} has ended, but processes that it left running hang in the kernel: ` +
-        "SIGKILL had no effect";
+      const message = `command ${this.#parts.name} has ended, but processes that it left running hang in the kernel: SIGKILL had no effect`;
       throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { name: this.#parts.name });
     }
     return leftovers.found;
@@ -389,7 +387,7 @@ export class KeptCommand {
 }
 
 function takenOver(name: string): AgentError {
-  const message = `another call has attached to command ${name}, which ended this call; to attach again would end that call`;
+  const message = `this call was ended because another call has attached to command ${name}; attaching again would end that call`;
   return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
 }
 

@@ -160,9 +160,7 @@ export class KeptCommands {
     const heldBytes = sizeOf(others);
     if (heldBytes + bufferBytes > KEPT_BUFFERS_LIMIT_BYTES) {
       const field = "start.keep.buffer_bytes";
-      const message =
-        `the buffers of the kept commands have ${heldBytes} bytes, and ${bufferBytes} more would exceed the limit of ` +
-        `${KEPT_BUFFERS_LIMIT_BYTES}; forget a command that has ended, or request less in ${field}`;
+      const message = `the buffers of the kept commands have ${heldBytes} bytes, and ${bufferBytes} more would exceed the limit of ${KEPT_BUFFERS_LIMIT_BYTES}; forget a command that has ended, or request less in ${field}`;
       const metadata = { field, limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);
     }

@@ -182,8 +182,7 @@ function rejectOther({ kind }: ExecInput): undefined {
 /** The error if the workload's output is not kept. */
 export function outputNotKept(): AgentError {
   const message =
-    'the output of the workload is not kept, it only goes to the console; start the sandbox with "output": {"keep": {}} ' +
-    "in its process spec, if it has a workload";
+    'the output of the workload is not kept, it only goes to the console; if the sandbox has a workload, start it with "output": {"keep": {}} in its process spec';
   return new AgentError("FAILED_PRECONDITION", "WORKLOAD_OUTPUT_NOT_KEPT", message);
 }
 

@@ -13,7 +13,7 @@ export interface HealthWatcher {
 /** Notifies clients of changes of readiness. */
 export class HealthWatches {
   readonly #isReady: () => boolean;
-  readonly #watchers = new Watchers(HEALTH_WATCH_LIMIT, "end one, or call Check");
+  readonly #watchers = new Watchers(HEALTH_WATCH_LIMIT, "end one of them, or call Check instead");
   #change = Promise.withResolvers<void>();
 
   constructor(isReady: () => boolean) {

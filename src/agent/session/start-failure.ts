@@ -119,9 +119,9 @@ function startHung(error: SpawnAborted, command: string, cwd: string): AgentErro
   const { step = "execve", mount } = error.waited ?? {};
   const path = step === "chdir" ? cwd : command;
   const where = mount === undefined ? "its file system" : `the file system mounted at ${JSON.stringify(mount)}`;
-  const message = `cannot start ${JSON.stringify(command)}: ${
-    step === "chdir" ? `cannot enter ${JSON.stringify(cwd)}: ` : ""
-  }${where} did not respond in time; unmount it, or try again when it responds (${step}: ETIMEDOUT)`;
+  const entering = step === "chdir" ? `cannot enter ${JSON.stringify(cwd)}: ` : "";
+  const problem = `${where} did not respond in time; unmount it, or try again when it responds`;
+  const message = `cannot start ${JSON.stringify(command)}: ${entering}${problem} (${step}: ETIMEDOUT)`;
   const metadata = { step, errno: "ETIMEDOUT", path, ...(mount !== undefined && { mount }) };
   return new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, metadata, error);
 }

@@ -69,7 +69,7 @@ export interface PortWatchParts {
 export class PortWatch {
   readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
-  readonly #watchers = new Watchers(PORT_WATCH_LIMIT, "end one, or call ListPorts");
+  readonly #watchers = new Watchers(PORT_WATCH_LIMIT, "end one of them, or call ListPorts instead");
   /** Callers that want the list of the next poll. */
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;

@@ -46,7 +46,7 @@ export interface UsageWatcher {
 export class Usage {
   readonly #parts: UsageParts;
   readonly #space: FileSystemSpaces;
-  readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
+  readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one of them, or call GetUsage instead");
   /** A reading that is scheduled and has not begun yet. */
   #next: Promise<UsageReport> | undefined;
   /** Resolves when all earlier readings have ended. */

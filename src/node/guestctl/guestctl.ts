@@ -2,17 +2,21 @@ import { AGENT_VERSION } from "../../shared/version.ts";
 import type { CommandEntry, Host } from "./cli/index.ts";
 import { COMMAND_GROUPS, COMMANDS } from "./commands/index.ts";
 
+const OVERVIEW = COMMAND_GROUPS.map(({ title, commands }) => `${title}:\n${commands.map(line).join("\n")}`).join(
+  "\n\n",
+);
+
 const HELP = `Usage: guestctl COMMAND [options]
 
 Runs commands, copies files and forwards ports in sandboxes, through the guest agent in each.
 
-${COMMAND_GROUPS.map(({ title, commands }) => `${title}:\n${commands.map(line).join("\n")}`).join("\n\n")}
+${OVERVIEW}
 
   --help            this text; "guestctl COMMAND --help" shows the options of a command
   --version         version of guestctl
 
-"guestctl help connection" explains how to choose an agent, and its credentials; "guestctl help exit-status" lists the
-exit statuses: 125 when guestctl itself fails; "exec" passes the command's own status on.
+"guestctl help connection" explains how to choose an agent, and its credentials. "guestctl help exit-status" lists the
+exit statuses: "exec" exits with the command's own status, and guestctl exits with 125 if it fails itself.
 `;
 
 function line([name, { summary }]: readonly [string, CommandEntry]): string {

@@ -62,7 +62,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       ],
       [["-H", "host", `box:${there}/file`, "."], /the paths name the sandbox box, but --address names another agent/],
       [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, but --sandbox names another/],
-      [["box:file", "."], /write box:\/file, or -H and :\/file/],
+      [["box:file", "."], /write box:\/file, or use -H and the path :\/file/],
     ] as const) {
       await refused(["cp", ...args], said);
     }

@@ -713,7 +713,7 @@ describe("guestctl cp", () => {
       .filter((line) => line.startsWith("guestctl:") && !line.startsWith("guestctl: copied "));
     assert.deepEqual(lines, [
       ...names.slice(0, 20).map((name) => `guestctl: skipped ${skipped(name)}`),
-      "guestctl: skipped 5 more; --json or 2> FILE lists all of them",
+      "guestctl: skipped 5 more; use --json or 2> FILE to list all of them",
     ]);
     assert.equal(shown.exitCode, 1);
   });

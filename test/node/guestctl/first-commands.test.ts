@@ -105,13 +105,16 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl describe pod box", /"guestctl health" describes an agent/],
   ["guestctl attach -it build", /^step 1\s/, "\x03"],
   ["guestctl port-forward box 8080:80", /"guestctl forward 8080:80" forwards a local port/],
-  ["guestctl top pod", /no process belongs to a kept command "pod"; if it is a sandbox: --sandbox pod/],
+  [
+    "guestctl top pod",
+    /no process belongs to a kept command "pod"; if this is the name of a sandbox, write --sandbox pod/,
+  ],
   ["guestctl exec --stdin --tty box -- sh", /-i connects standard input/],
   ["guestctl forward --address 0.0.0.0 8080:80", /to listen at 0\.0\.0\.0, write 0\.0\.0\.0:8080:80 /],
   ["guestctl forward pod/box 8080:80", /if that is a sandbox: guestctl forward --sandbox box 8080:80 /],
   [
     "guestctl cp prod/box:/etc/hostname ./h",
-    /is not a path in a sandbox; write box:\/etc\/hostname, or -H and :\/etc\/hostname /,
+    /is not a path in a sandbox; write box:\/etc\/hostname, or use -H and the path :\/etc\/hostname /,
   ],
   ["guestctl delete pod box --now", /"guestctl sandbox rm" a sandbox/],
   ["guestctl debug -it box", /"guestctl exec -it -- sh" gives a shell/],
@@ -126,7 +129,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes a sandbox/],
   [
     "guestctl exec -c 'echo hi'",
-    /exec requires a command; to run a whole line in a shell: guestctl exec -- sh -c LINE/,
+    /exec requires a command; to run a line in a shell, write: guestctl exec -- sh -c LINE/,
   ],
   // incus
   ["guestctl file push notes.txt box/srv/", /"guestctl cp" copies/],
@@ -136,7 +139,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["SHELL=/bin/bash guestctl completion | head -n 1", /^# Completion of guestctl for bash/],
   ["SHELL=/usr/bin/tcsh guestctl completion", /the shell must be bash, zsh or fish/],
   // scp and rsync
-  ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
+  ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /a port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
   ["guestctl cp -av site/ :$REMOTE/d", /^guestctl: address [^]* \(0\)$/],
   ["guestctl cp -az --delete site/ :$REMOTE/e", /unknown option -z; cp does not compress; leave the option out/],

@@ -54,7 +54,7 @@ describe("guestctl ps", () => {
   test("`guestctl ps NAME` suggests `--sandbox` if no kept command has that name", async () => {
     assertRefused(
       await runGuestctl(["ps", "box"], env),
-      /no process belongs to a kept command "box"; if it is a sandbox: --sandbox box \(see --help\)\n$/,
+      /no process belongs to a kept command "box"; if this is the name of a sandbox, write --sandbox box \(see --help\)\n$/,
     );
   });
 

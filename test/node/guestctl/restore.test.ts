@@ -136,7 +136,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
       "degraded: +no",
       "POST_RESTORE: +exit 0",
       "ready: +yes",
-      String.raw`clock now: +guest minus host: -?\d+\.\d ms`,
+      String.raw`clock now: +the guest's time minus the host's: -?\d+\.\d ms`,
     ];
     assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
     await agent.logged("hook_ended");
@@ -155,9 +155,9 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.match(put.stderr, /^(?:guestctl: warning: the guest's clock is [^\n]*\n)?$/);
     assert.match(
       put.stdout,
-      /once more: +the clock was still off by -\d+\.\d ms \(guest minus host\)\nentropy: +64 bytes/,
+      /once more: +the clock was still off by -\d+\.\d ms \(the guest's time minus the host's\)\nentropy: +64 bytes/,
     );
-    assert.match(put.stdout, /clock now: +guest minus host: -?\d+\.\d ms\n$/);
+    assert.match(put.stdout, /clock now: +the guest's time minus the host's: -?\d+\.\d ms\n$/);
 
     const off = await restored([-5_000], "--json");
     assertRefused(off, /^guestctl: warning: the guest's clock is \d+\.\d ms behind this host's/, 1);

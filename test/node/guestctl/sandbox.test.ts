@@ -144,7 +144,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["create"], /sandbox create requires an image/],
       [
         ["create", IMAGE, "--name", "x"],
-        /--name follows the image, where the workload's command begins; options precede/,
+        /write --name before the image, because everything after the image is the workload's command/,
       ],
       [["standby"], /sandbox standby requires the name of one sandbox/],
       [["status"], /sandbox status requires the name of one sandbox/],
@@ -166,7 +166,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
       [
         ["create", "-v", "/data:/data", IMAGE],
-        /\/data:\/data is a path, not the name of an image; here -v means --verbose: /,
+        /\/data:\/data is a path, but must be the name of an image; -v is short for --verbose, /,
       ],
       [["create", "--process", "/none", IMAGE], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api requires a URL/],
@@ -234,7 +234,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("`sandbox -v` reports requests, dialled addresses and retries, but no token", async () => {
     const secrets = [String(env["HYPEMAN_API_KEY"])];
     const listed = await sandbox("ls", "-v");
-    const at = `guestctl: substrate's daemon at ${substrate.baseUrl}, with the token of HYPEMAN_API_KEY\n`;
+    const at = `guestctl: the substrate's daemon is ${substrate.baseUrl}; its token is in HYPEMAN_API_KEY\n`;
     const state = join(directory, ".local/state/guestctl/sandboxes");
     assert.ok(
       listed.stderr.startsWith(`${at}guestctl: node node-7; journal and credentials in ${state}\n`),
@@ -332,7 +332,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const unknown = await sandbox(...args);
     assert.deepEqual(
       [unknown.exitCode, unknown.stdout],
-      [0, `web.example.com:${listen} -> ${port} of box; --wait checks that the ingress serves it\n`],
+      [0, `web.example.com:${listen} -> ${port} of box; use --wait to check that the ingress serves it\n`],
       unknown.stderr,
     );
     const waited = await sandbox(...args, "--wait", "1ms");

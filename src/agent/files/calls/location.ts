@@ -36,10 +36,13 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (beneath.length === 0) {
     if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
     if (noSymlinks)
-      throw invalidField("no_symlinks", "requires beneath: links are rejected only below the directory that it names");
+      throw invalidField(
+        "no_symlinks",
+        "requires `beneath`: links are rejected only below the directory that `beneath` names",
+      );
     return;
   }
-  if (path[0] === SLASH) throw invalidField(field, "must be relative, because beneath is set");
+  if (path[0] === SLASH) throw invalidField(field, "must be relative, because `beneath` is set");
   if (beneath.includes(0)) throw invalidField("beneath", "contains a NUL byte");
   if (beneath[0] !== SLASH) throw invalidField("beneath", "must be absolute");
 }

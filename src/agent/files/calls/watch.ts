@@ -71,7 +71,10 @@ const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOME
 /** Serves FileTree.Watch, within the limits for the watches and directories of all clients together. */
 export class Watches {
   readonly #parts: { readonly fileSystem: FileSystem; readonly timers: Timers };
-  readonly #watchers = new Watchers(WATCH_CALL_LIMIT, "end one, or watch a common parent directory recursively");
+  readonly #watchers = new Watchers(
+    WATCH_CALL_LIMIT,
+    "end one of them, or watch a common parent directory recursively",
+  );
   readonly #directories = new Map<Watch, number>();
 
   constructor(parts: { readonly fileSystem: FileSystem; readonly timers: Timers }) {
@@ -87,7 +90,7 @@ export class Watches {
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
     if (request.names.length + request.ignore.length > WATCH_PATTERN_LIMIT)
-      throw invalidField("names", `and ignore have more than ${WATCH_PATTERN_LIMIT} patterns together`);
+      throw invalidField("names", `must not have more than ${WATCH_PATTERN_LIMIT} patterns, counting those of ignore`);
     return this.#watchers.watch(client.signal, async (signal) => {
       const watch: Watch = new Watch({ ...this.#parts, request, client, onSize: (size) => this.#count(watch, size) });
       try {
@@ -107,8 +110,7 @@ export class Watches {
     this.#directories.set(watch, directories);
     const all = this.#directories.values().reduce((sum, size) => sum + size, 0);
     if (directories <= WATCHED_DIRECTORIES_LIMIT && all <= ALL_WATCHED_DIRECTORIES_LIMIT) return;
-    const limits = `${WATCHED_DIRECTORIES_LIMIT} directories, and all calls together ${ALL_WATCHED_DIRECTORIES_LIMIT}`;
-    const message = `a call watches at most ${limits}; ignore some directories, such as "node_modules", or watch fewer directories`;
+    const message = `a call can watch at most ${WATCHED_DIRECTORIES_LIMIT} directories, and all calls together at most ${ALL_WATCHED_DIRECTORIES_LIMIT}; ignore some directories, such as "node_modules", or watch fewer directories`;
     throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_DIRECTORIES", message, {
       limit: String(WATCHED_DIRECTORIES_LIMIT),
     });

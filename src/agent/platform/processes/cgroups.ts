@@ -122,7 +122,8 @@ export class Cgroups {
 /** Creates the session's cgroup and locks it. The lock lasts as long as the agent or the launcher lives. */
 function makeSession(base: CgroupDirectory): CgroupDirectory | undefined {
   for (let attempt = 1; attempt <= NAME_ATTEMPTS; attempt++) {
-    const made = base.make(`svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`);
+    const suffix = attempt === 1 ? "" : `-${attempt}`;
+    const made = base.make(`svc-guest-${process.pid}-session${suffix}`);
     if (made === undefined) continue;
     // Before the lock is taken, another agent may consider the cgroup abandoned and remove it. In this case the next
     // name is tried.

@@ -46,8 +46,10 @@ export const EXIT_STATUS_HELP: string = `Exit statuses
 
 Any other status of "exec", "attach" and "rsh" is that of the command in the sandbox.
 
-${EXIT_STATUSES.map(([status, meaning]) => {
+${EXIT_STATUSES.map(statusText).join("\n")}
+`;
+
+function statusText([status, meaning]: readonly [status: string, meaning: string]): string {
   const [first = "", ...rest] = wrap(meaning, WIDTH - INDENT);
   return [`  ${status.padEnd(INDENT - 2)}${first}`, ...rest.map((line) => " ".repeat(INDENT) + line)].join("\n");
-}).join("\n")}
-`;
+}

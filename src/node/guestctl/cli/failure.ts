@@ -169,9 +169,9 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   wake: (name) => `resume it once the host has room for it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox from it: guestctl sandbox fork ${name}`,
   resumeAgain: (name) =>
-    `it stays frozen for some minutes: run guestctl sandbox resume ${name} again, with other variables or without any`,
+    `run guestctl sandbox resume ${name} again within some minutes, while it stays frozen, with other variables or without any`,
   suspendFirst: (name) =>
-    `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
+    `boot it without --env; then run guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
     "remove what prevents the freeze (the agent's docs explain each problem); or pass --accept-unfrozen to accept that several sandboxes may have the same secrets",
   list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",

@@ -49,7 +49,9 @@ export function optionsText(options: Options): string {
 
 /** Formats `-s, --long ARGUMENT` and its description, which is wrapped in a column of its own. */
 function optionLines(name: string, { short, argument, help }: Option): string {
-  const left = `  ${short === undefined ? "   " : `-${short},`} --${name}${argument === undefined ? "" : ` ${argument}`}`;
+  const flag = short === undefined ? "   " : `-${short},`;
+  const value = argument === undefined ? "" : ` ${argument}`;
+  const left = `  ${flag} --${name}${value}`;
   const lines = wrap(help, WIDTH - COLUMN);
   const [first = "", ...rest] = left.length < COLUMN - 1 ? lines : ["", ...lines];
   return [left.padEnd(COLUMN) + first, ...rest.map((line) => " ".repeat(COLUMN) + line)]

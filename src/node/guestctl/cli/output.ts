@@ -116,7 +116,7 @@ const WIDE =
 
 /** Why an agent is not ready, according to the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: Health): string {
-  return `ready_cmd: ${readyCmdExit < 0 ? "no result yet" : `exit ${readyCmdExit}`}`;
+  return readyCmdExit < 0 ? "ready_cmd: no result yet" : `ready_cmd: exit ${readyCmdExit}`;
 }
 
 export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | "timedOut" | "exitCode">): string {

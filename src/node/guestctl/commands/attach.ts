@@ -12,11 +12,11 @@ output, and makes the program redraw its screen.`,
       short: "i",
       help: "connect standard input (default if it is a terminal and the command runs in a terminal)",
     },
-    tty: { short: "t", help: "accepted for compatibility: a command has a terminal if it was started with one" },
+    tty: { short: "t", help: "accepted for compatibility: the command has a terminal if it was started with one" },
     "no-input": { help: "do not connect standard input, even if it is a terminal" },
     from: {
       argument: "WHERE",
-      help: "where the output begins: held (everything that the agent has kept) or now",
+      help: 'where the output begins: "held" (everything that the agent has kept) or "now"',
       completes: ["held", "now"],
     },
     ...ESCAPE_OPTION,
@@ -26,7 +26,7 @@ output, and makes the program redraw its screen.`,
 are forwarded to the command. After a lost connection guestctl reconnects: at a terminal without a time limit,
 otherwise for ten minutes.
 With --json, the same events as those of "exec --name --json".`,
-  statuses: `as for "exec"; also 125 if another client has attached.`,
+  statuses: `the same as those of "exec"; also 125 if another client has attached to the command.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
@@ -40,7 +40,8 @@ With --json, the same events as those of "exec --name --json".`,
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
     const { from, interactive, "no-input": noInput } = values;
-    if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from requires held or now");
+    if (from !== undefined && from !== "held" && from !== "now")
+      throw new UsageError('--from requires "held" or "now"');
     if (interactive === true && noInput === true) throw new UsageError("-i and --no-input cannot be combined");
     if (interactive === true) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);

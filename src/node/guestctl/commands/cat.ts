@@ -9,7 +9,8 @@ export const cat: Command = defineCommand({
     length: { argument: "BYTES", help: "print at most this many bytes of each file" },
     ...CONNECTION_OPTIONS,
   },
-  notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
+  notes:
+    'With --json, prints one object per line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
   statuses: "0 if all was printed, 125 if guestctl failed; everything before the failure has been printed.",
   examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
   takesRawNames: [],

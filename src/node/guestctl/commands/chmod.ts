@@ -8,7 +8,8 @@ export const chmod: Command = defineCommand({
 a=rX. A link given as PATH is followed; with -R, links below a directory are not changed. Requires no program in the
 image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
-  notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
+  notes:
+    'With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses: "0 if all were changed, 1 if chmod reports an entry that could not be changed, 125 if guestctl failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],

@@ -9,7 +9,8 @@ export const chown: Command = defineCommand({
 /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. A link given as PATH is followed; with -R, links below
 a directory are not changed. Requires no program in the image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
-  notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
+  notes:
+    'With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses: "0 if all were changed, 1 if chown reports an entry that could not be changed, 125 if guestctl failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
   takesRawNames: [],

@@ -57,7 +57,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       ),
       entry(
         "restore-sequence",
-        "do all that a restore requires: restore, hook, health",
+        'run "restore", "hook" and "health", in this order, after a restore',
         async () => (await import("./restore.ts")).restoreSequence,
       ),
     ],

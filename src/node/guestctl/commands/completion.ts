@@ -31,7 +31,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
     completes: [SHELLS, "nothing"],
     async run({ values, positionals: [first, ...more] }, host) {
       if (values.of === undefined) {
-        if (more.length > 0) throw new UsageError("completion accepts only one name of a shell");
+        if (more.length > 0) throw new UsageError("completion accepts the name of only one shell");
         const shell = first ?? basename(host.env["SHELL"] ?? "");
         const script = parseWord(shell, SCRIPTS, "the shell");
         return { text: script, json: { shell, script } };

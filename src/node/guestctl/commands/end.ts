@@ -23,9 +23,9 @@ a warning says so.`,
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how
-many processes were ended that the command had left running when it ended earlier ("leftovers_unknown" if the agent
-cannot find such processes).`,
+  notes: `With --json, prints one object with "forgotten", "exit" (with the fields of "guestctl exec --json"), "duration_ms" and
+"leftovers_ended". If the command had ended earlier, "leftovers_ended" is the number of processes that it had left
+running, and that are now ended; "leftovers_unknown" is true if the agent cannot find such processes.`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -48,7 +48,8 @@ cannot find such processes).`,
       leftoversEnded === 0
         ? ""
         : `; ended ${leftoversEnded} ${leftoversEnded === 1 ? "process" : "processes"} that it had left running`;
-    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}${leftovers}\n`;
+    const number = exit?.signal === undefined ? 0 : signalNumber(exit.signal);
+    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${number}${leftovers}\n`;
     const json = { ...keptObject(EndExecResponseSchema, response), duration_ms: durationMs };
     return { text: withDuration(text, durationMs, host), json };
   },

@@ -47,7 +47,11 @@ const OPTIONS = {
     help: "set the environment variables in a file, one NAME=VALUE in each line; --env takes precedence",
   },
   workdir: { short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
-  user: { short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
+  user: {
+    short: "u",
+    argument: "USER[:GROUP]",
+    help: "name or id of the user that runs the command (default: the workload's)",
+  },
   timeout: { argument: "DURATION", help: "end the command after this time: 500ms, 5s, 2m" },
   name: {
     argument: "NAME",
@@ -67,7 +71,7 @@ const OPTIONS = {
   },
   "when-full": {
     argument: "WHAT",
-    help: "kept command: when the buffer is full, drop-oldest output (the default) or block the command",
+    help: 'kept command: "drop-oldest" discards the oldest output when the buffer is full (default), "block" blocks the command',
     completes: ["drop-oldest", "block"],
   },
   "awake-for": {
@@ -92,10 +96,11 @@ SIGHUP to the command. A command with --name continues instead; if the connectio
 guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
 guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. The third SIGINT, a
 SIGHUP, and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
-With --json, one object a line. "event" is started ("pid"), stdout or stderr ("data" in base64), and finally exit
-("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
-schema's CommandUsage). With --name, started also has "exec_id", and there are disconnected ("message"), reconnected,
-and gap ("stream", "offset", "bytes"). With -d there is one object: "name", "exec_id" and "pid".`,
+With --json, prints one object per line. Its "event" is "started" (with "pid"), "stdout" or "stderr" (with "data" in
+base64), and finally "exit" (with "exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete",
+"duration_ms", and "usage", the schema's CommandUsage). With --name, "started" also has "exec_id", and there are the
+events "disconnected" (with "message"), "reconnected", and "gap" (with "stream", "offset", "bytes"). With -d, prints
+only one object, with "name", "exec_id" and "pid".`,
   statuses: `the command's own status; 128 + N if signal N ended it; 124 if --timeout ended it; 125 if guestctl or the
 agent failed, or you pressed the escape key; 126 if the command cannot be run; 127 if there is no such
 command.`,
@@ -109,7 +114,7 @@ command.`,
     "exec -d -- ./server",
     "exec -it --name shell --attach-or-start -- bash",
   ],
-  takes: { some: "a command; to run a whole line in a shell: guestctl exec -- sh -c LINE" },
+  takes: { some: "a command; to run a line in a shell, write: guestctl exec -- sh -c LINE" },
   takesCommand: true,
   hints: [
     ["--detach-keys", "--escape-char ^] sets the escape key"],
@@ -191,7 +196,7 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     return undefined;
   }
   if (whenFull !== "drop-oldest" && whenFull !== "block")
-    throw new UsageError("--when-full requires drop-oldest or block");
+    throw new UsageError('--when-full requires "drop-oldest" or "block"');
   return {
     name,
     bufferBytes: parseSizeBytes(buffer, "--buffer"),

@@ -9,7 +9,7 @@ export const execs: Command = defineCommand({
   about: `Lists the kept commands of a sandbox ("exec --name") in the order of their start, including those that have ended but
 were not removed with "end". Does not count as user activity.`,
   options: { quiet: { short: "q", help: "print names only" }, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
+  notes: `With --json, prints one object per line, with the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
 "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
 "stdin_closed", and, once the command has ended, "exit" with the fields of "guestctl exec --json".`,
   statuses: "0 if they were listed, 125 if guestctl failed.",

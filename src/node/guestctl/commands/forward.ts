@@ -34,7 +34,7 @@ on 127.0.0.1 and ::1.`,
   notes: `Prints a line for each port on which guestctl listens. Failed connections are reported on standard error; the others
 continue. When the agent no longer accepts the credentials, for example after a restore, guestctl reads the credentials
 and the sandbox's address again.
-With --json, one object a line: "host", "port" and "target"; failures have "error".`,
+With --json, prints one object per line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed.",
   examples: [
     "forward 8080:80",

@@ -41,10 +41,11 @@ function lastDay(days: number): Date {
 
 function asText(directory: string, notAfter: Date, agent: Readonly<Record<string, string>>): string {
   const variables = Object.entries({ ...agent, SVC_GUEST_PORT: String(DEFAULT_PORT) });
+  const settings = variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("");
   return `Issued the credentials of one sandbox in ${directory}, valid until ${notAfter.toISOString().slice(0, 10)}.
 
 Start the agent with
-${variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("")}
+${settings}
 and talk to it with
   guestctl health --address HOST:${DEFAULT_PORT} --credentials ${quoted(directory)}
 `;

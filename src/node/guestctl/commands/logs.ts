@@ -13,7 +13,7 @@ export const logs: Command = defineCommand({
 {"keep": {}}. NAME is a sandbox of this node, as with --sandbox. Reading never slows the workload, and is not user
 activity.`,
   options: {
-    follow: { short: "f", help: "also show new output, until the workload ends, SIGINT or SIGTERM" },
+    follow: { short: "f", help: "also show new output, until the workload ends or guestctl gets SIGINT or SIGTERM" },
     tail: {
       short: "n",
       argument: "N",
@@ -26,14 +26,14 @@ activity.`,
     stream: {
       argument: "STREAM",
       completes: ["stdout", "stderr"],
-      help: "only stdout, or only stderr (default: both)",
+      help: "show only stdout, or only stderr (default: both)",
     },
     ...CONNECTION_OPTIONS,
   },
   notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. If a signal
 ends it, -f prints the offsets at which to continue.
-With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
-"disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
+With --json, prints one object per line. Its "event" is "started", "stdout" or "stderr" (with "offset" and "data" in
+base64), "gap", "disconnected", "reconnected", and at the end "exit", or "left" with both offsets.`,
   statuses: "0 if the output was shown, also if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
@@ -53,7 +53,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     ["-t --timestamps", "the agent does not record when output was written"],
     [
       "--since --until --since-time",
-      "the agent does not record when output was written; --tail N shows the last N lines, --from-offset the output after that offset",
+      "the agent does not record when output was written; --tail N shows the last N lines, and --from-offset shows the output after an offset",
     ],
   ],
   rewrite: (args) =>

@@ -37,18 +37,21 @@ export const ls: Command = defineCommand({
 directory is listed itself. Requires no program in the image.`,
   options: {
     long: { short: "l", help: "show mode, links, owner, group, size and modification time" },
-    recursive: { short: "R", help: "also list everything below; links and mount points are not entered" },
+    recursive: {
+      short: "R",
+      help: "also list everything below each directory; links and mount points are not entered",
+    },
     unsorted: {
       short: "U",
-      help: "print entries as they arrive, unsorted and with whole paths, for example in directories with millions of entries",
+      help: "print entries unsorted as they arrive, with whole paths; useful for directories with millions of entries",
     },
     human: { help: "with --long: print sizes in KiB, MiB and so on, as ls -lh does" },
     "one-column": { short: "1", help: "accepted for compatibility: ls always prints one name a line" },
     all: { short: "a", help: "accepted for compatibility: names that begin with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, one object a line: "path", "raw_path" (base64, if the path is not UTF-8), "errno" (if the entry cannot be
-read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
+  notes: `With --json, prints one object per line: "path", "raw_path" (base64, if the path is not UTF-8), "errno" (if the entry
+cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
 Bytes of a name that are not UTF-8, and characters that control a terminal, are printed as escapes such as \\xe9. Every
 command accepts such escapes in a path of the sandbox.`,
   statuses: "0 if everything was listed, 1 if something could not be read (ls reports it), 125 if guestctl failed.",

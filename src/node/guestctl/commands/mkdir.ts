@@ -9,7 +9,7 @@ export const mkdir: Command = defineCommand({
     mode: { short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
     ...CONNECTION_OPTIONS,
   },
-  notes: 'With --json, one object a line: "path" and "created" (false: it existed already).',
+  notes: 'With --json, prints one object per line: "path" and "created" (false: it existed already).',
   statuses: "0 if all exist now, 125 if guestctl failed.",
   examples: ["mkdir /srv/new", "mkdir -p -m 0700 :/srv/a/b/c"],
   takesRawNames: [],

@@ -12,7 +12,7 @@ atomic, and works only within one file system. Requires no program in the image.
     force: { short: "f", help: "accepted for compatibility: mv never asks before it replaces a file" },
     ...CONNECTION_OPTIONS,
   },
-  notes: 'With --json, one object a line: "path" and "new_path".',
+  notes: 'With --json, prints one object per line: "path" and "new_path".',
   statuses: "0 if all were moved, 125 if guestctl failed.",
   examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
   takesRawNames: [],

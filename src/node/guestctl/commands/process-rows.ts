@@ -38,7 +38,7 @@ export function processesOf({ processes }: ProcessList, names: readonly string[]
   for (const name of names) {
     if (processes.some((process) => belongsTo(process, name))) continue;
     throw new UsageError(
-      `no process belongs to a kept command ${JSON.stringify(name)}; if it is a sandbox: --sandbox ${quoted(name)}`,
+      `no process belongs to a kept command ${JSON.stringify(name)}; if this is the name of a sandbox, write --sandbox ${quoted(name)}`,
     );
   }
   return processes.filter((process) => names.some((name) => belongsTo(process, name)));
@@ -100,5 +100,5 @@ export function cutToWidth(text: string, { isTTY, columns }: NodeJS.WriteStream)
 
 /** Formats one line about the processes that an answer leaves out. */
 export function moreWords({ truncated, processes }: ProcessList): string {
-  return truncated ? `and more: only the first ${processes.length} are listed\n` : "";
+  return truncated ? `only the first ${processes.length} processes are listed; there are more\n` : "";
 }

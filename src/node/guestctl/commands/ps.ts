@@ -31,9 +31,9 @@ count as user activity.`,
 command that is not kept belongs to the client that runs it, shown by its address. "-" stands for a hook, ready_cmd, or
 processes that a command left behind when it ended. A process without a command line is shown by its name in brackets:
 it has ended, or it is stuck.
-With --json, one object a line, the fields of the schema (SessionProcess): "pid", "start_ticks", "parent_pid", "uid",
-"user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and "command" with "kind"
-(workload, kept, attached), "name", "exec_id", "pid" and "client".`,
+With --json, prints one object per line, with the fields of the schema (SessionProcess): "pid", "start_ticks",
+"parent_pid", "uid", "user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and
+"command", which has "kind" ("workload", "kept" or "attached"), "name", "exec_id", "pid" and "client".`,
   statuses: "0 if they were listed, 125 if guestctl failed.",
   examples: ["ps", "ps server", "ps --json | jq -r 'select(.user == \"root\") | .pid'"],
   takes: "anything",

@@ -34,7 +34,7 @@ import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alp
 
 const FREEZE = {
   argument: "DURATION",
-  help: "freeze the session for a snapshot until the restore steps, but no longer than this (pre-snapshot only; at most 10m)",
+  help: "freeze the session for a snapshot, until the restore steps have run or this time is over (pre-snapshot only; at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -51,9 +51,9 @@ export const hook: Command = defineCommand({
   usage: ["hook pre-snapshot|post-restore [options]"],
   about: `Runs a configured hook and waits until it has ended. Prints its output (the last 16 KiB of each stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
-  notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
-"oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem"; and
-"duration_ms".`,
+  notes: `With --json, prints one object with "duration_ms" and the fields of the schema (RunHookResponse): "ran", "timed_out",
+"exit_code", "stdout_tail", "stderr_tail", "oom_killed" and "usage". With --freeze, it also has "frozen",
+"frozen_processes", "freeze_pending" and "freeze_problem".`,
   statuses: `the hook's own status; 0 if no hook is configured; 124 if it was killed at its time limit; 125 if guestctl
 failed or --freeze could not freeze the session.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],
@@ -117,8 +117,9 @@ does everything that is needed after a restore.`,
     ...DUTIES_OPTIONS,
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
-"clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties"; and "duration_ms".`,
+  notes: `With --json, prints one object with "duration_ms" and the fields of the schema (RestoreDutiesResponse):
+"entropy_bytes_mixed", "entropy_credited", "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen" and
+"thawed_without_duties".`,
   statuses: `0 if every step was done; 1 if a step could not be done ("degraded", see docs/agent/operations.md), or the
 session ran before the steps; 125 if guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
@@ -137,9 +138,8 @@ session ran before the steps; 125 if guestctl failed.`,
 
 export const restoreSequence: Command = defineCommand({
   usage: ["restore-sequence [options]"],
-  about:
-    "Does everything that a sandbox needs after a restore: runs the restore steps, reconnects, runs the POST_RESTORE hook,\n" +
-    "and calls Health. If the guest's clock is then off by more than 50 ms, runs the restore steps once more.",
+  about: `Does everything that a sandbox needs after a restore: runs the restore steps, reconnects, runs the POST_RESTORE hook,
+and calls Health. If the guest's clock is then off by more than 50 ms, runs the restore steps once more.`,
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
   notes: `With --json, prints one object. "duties", "hook" and "health" have the fields that "guestctl restore", "guestctl hook"
 and "guestctl health" print with --json. "thawed_without_duties" is true if the session was frozen, but ran before the
@@ -174,13 +174,16 @@ function textOf({ duties, repeated, hook: ended, health, clockErrorMs }: Restore
       : [
           [
             "once more",
-            `the clock was still off by ${repeated.clockErrorMs.toFixed(1)} ms (guest minus host)`,
+            `the clock was still off by ${repeated.clockErrorMs.toFixed(1)} ms (the guest's time minus the host's)`,
           ] as const,
         ]),
     ...(repeated === undefined ? [] : dutiesLines(repeated.duties, withTime)),
     ["POST_RESTORE", hookWords(ended)],
     ["ready", health.ready ? "yes" : `no (${unreadyReason(health)})`],
-    ["clock now", Number.isNaN(clockErrorMs) ? "unknown" : `guest minus host: ${clockErrorMs.toFixed(1)} ms`],
+    [
+      "clock now",
+      Number.isNaN(clockErrorMs) ? "unknown" : `the guest's time minus the host's: ${clockErrorMs.toFixed(1)} ms`,
+    ],
   ];
   return reportText(lines);
 }
@@ -206,7 +209,9 @@ function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
     ["entropy", `${entropyBytesMixed} bytes mixed in, ${entropyCredited ? "credited" : "not credited"}`],
     ["clock", withTime ? clock : "left alone"],
     ["degraded", degraded === "" ? "no" : degraded.replaceAll(";", ", ")],
-    ...(response.thawedWithoutDuties ? [["session", "had thawed before these restore steps"] as const] : []),
+    ...(response.thawedWithoutDuties
+      ? [["session", "the session had thawed before these restore steps"] as const]
+      : []),
   ];
 }
 

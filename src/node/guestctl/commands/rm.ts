@@ -22,8 +22,8 @@ removed, but reported. Requires no program in the image.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal, a long removal shows the seconds that have passed.
-With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most),
-"duration_ms".`,
+With --json, prints one object per line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at
+most), "duration_ms".`,
   statuses: "0 if everything was removed, 1 if something was left (rm reports it), 125 if guestctl failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takesRawNames: [],

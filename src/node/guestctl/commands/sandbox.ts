@@ -41,15 +41,15 @@ const COMMANDS: ReadonlyMap<string, Subcommand> = new Map(
 
 export const sandbox: Command = defineGroup({
   name: "sandbox",
-  about: `Creates sandboxes that contain the agent, and manages them. It runs the restore steps after a restore, gives each fork
-its own credentials, and runs hooks and idle actions. "sweep" removes what interrupted commands left. All other commands
-of guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
+  about: `Creates and manages sandboxes that contain the agent. The commands run the restore steps after a restore, give each
+fork its own credentials, and run hooks and idle actions. "sweep" removes what interrupted commands left. All other
+commands of guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
   commands: COMMANDS,
-  notes: `Each step is printed as a line on standard error; at a terminal, one line shows the current step. With --json, steps are
-objects with "progress", and the result is one object on standard output, with "duration_ms" if the command changed
+  notes: `Each step is printed as a line on standard error; at a terminal, one line shows the current step. With --json, each step
+is an object with "progress", and the result is one object on standard output, with "duration_ms" if the command changed
 something. Errors have a "code". Every node of a substrate requires its own node id and state directory.`,
-  statuses: `0 if it was done; 1 if not everything succeeded (see the warnings); 3 if it was done, but isolation is not
-guaranteed: clones may share random numbers, keys or secrets; 125 if guestctl failed.`,
+  statuses: `0 if the command succeeded; 1 if not everything succeeded (see the warnings); 3 if it succeeded, but
+clones may share random numbers, keys or secrets; 125 if guestctl failed.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 sleep 1000",
     "sandbox standby box",

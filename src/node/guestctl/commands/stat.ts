@@ -21,8 +21,8 @@ export const stat: Command = defineCommand({
     dereference: { short: "L", help: "follow symbolic links" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, one object a line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text), "mode"
-(number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
+  notes: `With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text),
+"mode" (number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
   statuses: "0 if all were described, 125 if guestctl failed.",
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
   takesRawNames: [],

@@ -29,8 +29,9 @@ count as user activity.`,
   },
   notes: `With --watch, "processors" also shows the share of time that all processors together were busy since the previous
 report.
-With --json, one object a report, with the fields of the schema (GuestUsage): counters since boot. With --watch, each
-report but the first also has that share as "cpu_busy_percent". Values that the guest does not know are absent.`,
+With --json, prints one object per report, with the fields of the schema (GuestUsage). Counters begin at the boot. With
+--watch, every report after the first has that share as "cpu_busy_percent". Values that the guest does not know are
+absent.`,
   statuses: "0 if it was shown, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
   hints: [["--no-stream", "usage prints one report, unless --watch is given"]],
@@ -90,10 +91,10 @@ function linesOf(report: GuestUsage, percent: number | undefined): readonly Repo
     }),
     ["processes", processes === undefined ? undefined : String(processes)],
     ["out of memory", sessionOomKills === undefined ? undefined : `${sessionOomKills} killed`],
-    ...fileSystems.map(({ path, type, problem, availableBytes, totalBytes }): [string, string] => [
-      "file system",
-      `${path} (${type}) ${problem === "" ? `${ofTotal(availableBytes, totalBytes)} available` : problem}`,
-    ]),
+    ...fileSystems.map(({ path, type, problem, availableBytes, totalBytes }): [string, string] => {
+      const space = `${ofTotal(availableBytes, totalBytes)} available`;
+      return ["file system", `${path} (${type}) ${problem === "" ? space : problem}`];
+    }),
     ...networks.map(({ name, receivedBytes, sentBytes }): [string, string] => [
       "network",
       `${name} received ${sizeWords(receivedBytes)}, sent ${sizeWords(sentBytes)}`,

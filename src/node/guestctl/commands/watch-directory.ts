@@ -28,9 +28,10 @@ export const watch: Command = defineCommand({
   notes: `Each line has an event (created, modified, closed, attributes, removed, moved, rescan) and a path. After "moved", the
 new path follows the old one. "closed" means that a file that was open for writing was closed. "rescan" means that
 changes below a directory were not reported one by one, for example while the connection was lost: list this directory
-again. With --json, one object a line: "event", "path", "new_path", "directory" and, if changes below a directory cannot
-be reported, "errno"; "raw_path" and "raw_new_path" (base64) if a path is not UTF-8. The first event is "ready": the
-watch is active.`,
+again.
+With --json, prints one object per line: "event", "path", "new_path" and "directory"; "errno" if changes below a
+directory cannot be reported; "raw_path" and "raw_new_path" (base64) if a path is not UTF-8. The first event is "ready":
+the watch is active.`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed or the directory was removed.",
   examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
   takes: { one: "the path of one directory" },

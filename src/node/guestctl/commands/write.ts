@@ -15,7 +15,7 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
-  statuses: "0 if the file was written, 125 if guestctl failed; the file is unchanged then.",
+  statuses: "0 if the file was written; 125 if guestctl failed, and the file is unchanged.",
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
   takesRawNames: [],
   takes: { one: "one path" },

@@ -158,7 +158,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
-    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; separate several by commas: they are tried in this order (or GUESTCTL_ADDRESS)` as string,
+    help: `address of the agent: HOST[:PORT] (default port ${DEFAULT_PORT}), unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several addresses, separated by commas, are tried in order (or GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
     topic: "connection",
@@ -185,7 +185,7 @@ export const CONNECTION_OPTIONS = {
   verbose: {
     topic: "connection",
     short: "v",
-    help: "report which address is dialled with which credentials, and each attempt to connect, on standard error",
+    help: "report on standard error each attempt to connect, with its address and the place of its credentials",
   },
   state: {
     topic: "connection",
@@ -196,7 +196,7 @@ export const CONNECTION_OPTIONS = {
   api: {
     topic: "connection",
     argument: "URL",
-    help: "with a sandbox: the substrate's daemon (or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+    help: "with a sandbox: URL of the substrate's daemon (or HYPEMAN_BASE_URL), whose token is in HYPEMAN_API_KEY",
   },
 } as const;
 

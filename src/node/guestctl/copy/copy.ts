@@ -192,7 +192,7 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
   if (named !== undefined) {
     const [, name = "", path = ""] = NAMED.exec(named.replace(/^\w+:\/\/([^/]+)\//, "$1:/")) ?? [];
     throw new UsageError(
-      `${named} is not a path in a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
+      `${named} is not a path in a sandbox; write ${name}${remoteForm(path)}, or use -H and the path ${remoteForm(path)}`,
     );
   }
   const within = remote > 0 && isRemote(destination) ? '; to copy within it: "guestctl exec -- cp"' : "";

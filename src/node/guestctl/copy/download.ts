@@ -195,7 +195,7 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
       });
     const tree = guestTree({ client, report, onBytes, options }, remote);
     if (followLinks)
-      throw new CliError(`-L cannot be used with :${remote}; name the targets of its links and copy those`);
+      throw new CliError(`-L cannot be used with :${remote}; copy the targets of its links by their own paths`);
     const kept = keepExisting ? new Set<string>() : undefined;
     return unpack(nameOf(local), tree, {
       ...owners,

@@ -117,7 +117,8 @@ export async function* generated(
       requestTimeoutMs: GENERATED_TIMEOUT_MS,
     })) {
       sizeBytes += chunk.length;
-      if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
+      if (sizeBytes > GENERATED_LIMIT_BYTES)
+        throw new CliError(`the file has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);
     }
   } catch (error) {

@@ -112,7 +112,7 @@ export class CopyReport {
     if (this.#isForPrograms || !this.#stderr.isTTY) return;
     for (const line of this.#skipped) this.note(line);
     const more = this.#skippedCount - this.#skipped.length;
-    if (more > 0) this.note(`skipped ${more} more; --json or 2> FILE lists all of them`);
+    if (more > 0) this.note(`skipped ${more} more; use --json or 2> FILE to list all of them`);
   }
 
   /** At a terminal, prints what a long copy has copied, and how long that took. */

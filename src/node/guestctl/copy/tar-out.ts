@@ -44,7 +44,10 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
     const { uid, gid } = ownerIn({ ...options.owners, keepOwners: true }, entry);
     await writeAll(output, entryHead({ ...entry, name, linkTarget, uid, gid }));
     await writeContent(entry, output, turns, (error) =>
-      report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; the rest is filled with zeros`),
+      report.skip(
+        `:${posix.join(remote, entry.name.toString())}`,
+        `${error}; the rest of the file is filled with zeros`,
+      ),
     );
     await writeAll(output, entryEnd(entry.size));
   }

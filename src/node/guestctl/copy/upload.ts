@@ -169,7 +169,11 @@ async function* archived(
     else if (entry.name.length === 0) {
       // The directory itself exists, so only its attributes are set. An entry of another type would replace it.
       if (entry.type === "directory") onRoot(entry);
-      else context.report.skip(JSON.stringify(given.name.toString()), "is the destination, and is not a directory");
+      else
+        context.report.skip(
+          JSON.stringify(given.name.toString()),
+          "the destination is a directory, and this entry of the archive for it is not",
+        );
     }
   }
 }

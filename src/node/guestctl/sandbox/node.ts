@@ -22,7 +22,7 @@ const USUAL_API = "http://localhost:4973";
 export const NODE_OPTIONS = {
   api: {
     argument: "URL",
-    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY` as string,
+    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL), whose token is in HYPEMAN_API_KEY` as string,
   },
   state: {
     argument: "DIR",
@@ -35,7 +35,7 @@ export const NODE_OPTIONS = {
   },
   verbose: {
     short: "v",
-    help: "report each request to the daemon, each address that is dialled with which credentials, and each retry, on standard error",
+    help: "report on standard error each request to the daemon, each attempt to connect to an agent (with its address and the place of its credentials), and each retry",
   },
 } as const;
 

@@ -22,7 +22,7 @@ export const RESTORE_OPTIONS = {
     help: "restore even if the hypervisor or the agent version has changed since the suspension",
   },
   "accept-unfrozen": {
-    help: "with --env, continue even if the session was not frozen: its processes may have used the old secrets",
+    help: "with --env, continue even if the session was not frozen, and its processes may have used the old secrets",
   },
   "min-agent": {
     argument: "VERSION",

@@ -99,7 +99,8 @@ export class SandboxProgress implements Disposable {
 }
 
 function countWords({ done, total, failed }: SweepProgress): string {
-  return `${done} of ${total} done${failed === 0 ? "" : `, ${failed} failed`}`;
+  const failures = failed === 0 ? "" : `, ${failed} failed`;
+  return `${done} of ${total} done${failures}`;
 }
 
 function bytesWords({ sent, total }: NonNullable<Step["bytes"]>): string {

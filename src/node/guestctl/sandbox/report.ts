@@ -70,14 +70,15 @@ function unfrozenObject({ ranUnfrozen }: SandboxInfo): object | null {
 
 /** Describes when and why a sandbox ran before its restore steps. */
 function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
-  return `${operation} at ${isoTime(atMs)}: it ran before its restore steps (${problem}), and clones of it may share its random numbers and keys`;
+  return `the session ran before its restore steps, at the ${operation} of ${isoTime(atMs)} (${problem}); clones may share its random numbers and keys`;
 }
 
 /** Describes how a sandbox was prepared for its suspension. */
 export function suspendReportText(rest: SuspendReport): string {
   const { freeze, freezeProblem = "" } = rest;
-  const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
-  return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze] || `not frozen: ${printable(freezeProblem)}`}`;
+  const failed = `not frozen: ${printable(freezeProblem)}`;
+  const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed };
+  return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze]}`;
 }
 
 function isoTime(epochMs: number | undefined): string | null {
@@ -196,7 +197,8 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
     ...failed.map((failure) => {
       const { name, code, message } = failure;
       const nextStep = nextStepOf(failure);
-      return `failed: ${name}: ${printable(message)} [${code}]${nextStep === undefined ? "" : `; ${nextStep}`}\n`;
+      const advice = nextStep === undefined ? "" : `; ${nextStep}`;
+      return `failed: ${name}: ${printable(message)} [${code}]${advice}\n`;
     }),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
@@ -205,8 +207,8 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
 /** Describes what a sweep would work on. */
 export function planText({ restore, unfinished, orphans }: SweepPlan): string {
   const lines = [
-    ...restore.map((name) => `${name}: would do its restore steps, if it is running without having done them\n`),
-    ...unfinished.map((name) => `${name}: would be finished or removed\n`),
+    ...restore.map((name) => `${name}: its restore steps would be run, unless they have run since it was resumed\n`),
+    ...unfinished.map((name) => `${name}: its unfinished operation would be completed, or it would be removed\n`),
     ...orphans.map(({ kind, name }) => `${kind} ${name}: would be removed, because the journal does not have it\n`),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");

@@ -42,7 +42,7 @@ export async function unbroken<Value>(
     }
     const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
     const again = "after another signal, guestctl exits as soon as no sandbox can lose its memory or stay frozen";
-    if (first === undefined) say(`${signal}: waiting until this is done${because}; ${again}`);
+    if (first === undefined) say(`${signal}: waiting until the operation has ended${because}; ${again}`);
     else say(`${signal}: guestctl cannot exit yet${because}; ${again}`);
     first ??= signal;
   };

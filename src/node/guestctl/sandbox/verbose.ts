@@ -14,7 +14,7 @@ export interface NodePlace {
  * each address of an agent that is dialled, and each retry. Never reports a token.
  */
 export function reportNode({ api, state, nodeId }: NodePlace, report: Reporter): void {
-  report(`substrate's daemon at ${api}, with the token of HYPEMAN_API_KEY`);
+  report(`the substrate's daemon is ${api}; its token is in HYPEMAN_API_KEY`);
   report(`node ${nodeId}; journal and credentials in ${state}`);
   subscribe(NODE_CHANNEL, (message) => report(wordsOf(message as NodeEvent)));
 }
@@ -23,7 +23,8 @@ function wordsOf(event: NodeEvent): string {
   switch (event.event) {
     case "request": {
       const { method, path, status, reason, durationMs } = event;
-      return `${method} ${withoutTags(path)}: ${status ?? "no answer"} after ${durationMs} ms${reason === undefined ? "" : `: ${reason}`}`;
+      const answer = `${method} ${withoutTags(path)}: ${status ?? "no answer"} after ${durationMs} ms`;
+      return reason === undefined ? answer : `${answer}: ${reason}`;
     }
     case "dialling":
       return `${event.sandbox}: address ${event.address}; credentials from ${event.credentials.join(" and ")}`;

@@ -15,7 +15,7 @@ const LONGEST_BEGINNING = 64;
  * bracketed paste.
  */
 const OFF_BY_DEFAULT: ReadonlySet<string> = new Set(
-  "1 9 47 1000 1001 1002 1003 1004 1005 1006 1015 1016 1047 1049 2004 2026 2031".split(" "),
+  [1, 9, 47, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004, 2026, 2031].map(String),
 );
 /** Modes that are on by default and are undone if they were switched off: the visible cursor, and line wrapping. */
 const ON_BY_DEFAULT: ReadonlySet<string> = new Set(["7", "25"]);

@@ -30,7 +30,7 @@ function wordsOf(event: ConnectionEvent, afterMs: number): string {
     case "connected":
       return event.address === undefined ? `connected ${after}` : `${event.address} answers ${after}`;
     case "failed":
-      return `no connection ${after}${event.reason === undefined ? "" : `: ${event.reason}`}`;
+      return event.reason === undefined ? `no connection ${after}` : `no connection ${after}: ${event.reason}`;
     case "retrying":
       return `trying again in ${event.pauseMs} ms: ${event.reason}`;
   }

@@ -82,7 +82,7 @@ it is the workload's command. Without a command, --process or the image says wha
       "a sandbox is a virtual machine of its own: nothing of the host is shared with it",
     ],
     ["-a --attach --sig-proxy", '"guestctl logs -f NAME" shows the output of the workload'],
-    ["-f --file --filename", "--process FILE describes the workload, --env-file FILE its variables"],
+    ["-f --file --filename", "--process FILE describes the workload, and --env-file FILE sets its variables"],
     ["--init", "the agent is the init of the sandbox and reaps its processes"],
     ["--pull --platform --quiet -q", '"guestctl sandbox images" lists the images of the substrate'],
     [
@@ -90,19 +90,19 @@ it is the workload's command. Without a command, --process or the image says wha
       '"ready_cmd" of --process FILE says when the workload is ready',
     ],
     ["--label-file --annotation", "--tag KEY=VALUE adds a tag"],
-    ["--cidfile --log-driver --log-opt --replicas", "create has no such setting; see --help for those that it has"],
+    ["--cidfile --log-driver --log-opt --replicas", "create does not have this option; its --help lists all options"],
   ],
   async run({ node, values, positionals, host }) {
     const [image = "", ...words] = positionals;
     // Reject a path in place of the image, because it is probably the argument of docker's -v HOST:GUEST.
     if (/^[./]/.test(image))
       throw new UsageError(
-        `${image} is a path, not the name of an image; here -v means --verbose: guestctl mounts no directory of the host, but "guestctl cp" copies files`,
+        `${image} is a path, but must be the name of an image; -v is short for --verbose, because guestctl mounts no directory of the host: "guestctl cp" copies files`,
       );
     const args = words[0] === "--" ? words.slice(1) : words;
     if (words[0] !== "--" && words[0]?.startsWith("-"))
       throw new UsageError(
-        `${words[0]} follows the image, where the workload's command begins; options precede the image`,
+        `write ${words[0]} before the image, because everything after the image is the workload's command`,
       );
     const process = values.process === undefined ? {} : await specOf(values.process);
     const env = await variablesOf(values, host);

@@ -31,7 +31,7 @@ is removed.`,
       timeoutMs,
     });
     const warning = made.warning === undefined ? "" : `; ${printable(made.warning)}`;
-    const rest = timeoutMs === undefined ? warning || "; --wait checks that the ingress serves it" : "";
+    const rest = timeoutMs === undefined ? warning || "; use --wait to check that the ingress serves it" : "";
     const status = made.warning === undefined ? 0 : STATUS_NOT_AS_INTENDED;
     return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made), status };
   },
