@@ -20,9 +20,11 @@ import {
 } from "../../native/index.ts";
 import { matching } from "../../../shared/patterns.ts";
 import { type Change, Changes } from "../entries/changes.ts";
-import { type Place, WatchedTree } from "../entries/watched-tree.ts";
+import type { WatchedDirectory } from "../entries/watched-directory.ts";
+import { type Found, WatchedTree } from "../entries/watched-tree.ts";
 import type { FileSystem } from "../open/file-system.ts";
 import type { OpenDirectory } from "../open/directory.ts";
+import { SLASH } from "../open/names.ts";
 import { IN, Inotify } from "../open/inotify.ts";
 import { fileFailure } from "./failure.ts";
 import { checkFilePath, type FileLocation, inTree, openTree, wholePath } from "./location.ts";
@@ -65,6 +67,8 @@ const MASK: number =
 /** If the directory is already watched under another path, inotify(7) adds these events to the existing watch. */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
+/** Mark of a name in watchEach's result: there are more files, which are not listed. */
+const PLUS = 0x2b;
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
 
@@ -231,16 +235,13 @@ class Watch {
   }
 
   /** Checks places: a thread adds a watch for each directory and lists its entries. */
-  async #check(inotify: Inotify, places: readonly Place[], paths: readonly string[]): Promise<void> {
+  async #check(inotify: Inotify, places: readonly WatchedDirectory[], paths: readonly string[]): Promise<void> {
     const { crossMounts, recursive } = this.#parts.request;
-    const isRoot = places[0]?.parent === undefined;
-    const bytes = paths.map((path) => Buffer.from(path, "latin1"));
+    const isRoot = paths[0] === "";
     const answer = await this.#inRoot(async (directory) => {
       const mounts = crossMounts ? directory.findMounts() : undefined;
-      const { below, end } = mounts?.first(0, bytes.length, (index) => bytes[index] ?? Buffer.alloc(0)) ?? {
-        below: undefined,
-        end: bytes.length,
-      };
+      const pathAt = (index: number): Buffer => Buffer.from(paths[index] ?? "", "latin1");
+      const { below, end } = mounts?.first(0, paths.length, pathAt) ?? { below: undefined, end: paths.length };
       const how = BENEATH | (crossMounts && !directory.refusesMounts(below?.mount) ? 0 : RESOLVE_NO_XDEV);
       const listed = places.slice(0, end).map(({ report }, index) => {
         const lists = report === "created" ? "*" : "/";
@@ -260,9 +261,9 @@ class Watch {
     if (!isRoot) this.#tree.checkRoot(results.shift()?.watch ?? -1);
     for (const [index, place] of places.entries()) {
       const result = results[index];
-      if (result === undefined) this.#tree.putBack(place);
-      else if (result.watch >= 0) this.#tree.found(place, result);
-      else this.#failed(place, errnoName(result.watch));
+      if (result === undefined) break;
+      if (result.watch >= 0) this.#tree.found(place, result);
+      else this.#failed(place, errnoName(result.watch), paths[index] ?? "");
     }
   }
 
@@ -273,10 +274,10 @@ class Watch {
     this.#tree.checkRoot(-1);
   }
 
-  #failed(place: Place, errno: string): void {
+  #failed(place: WatchedDirectory, errno: string, path: string): void {
     if (FATAL.has(errno))
       throw fileFailure(new FileSystemError("watch", errno), "watch", wholePath(this.#parts.request));
-    this.#tree.failed(place, errno);
+    this.#tree.failed(place, errno, path);
   }
 
   /**
@@ -293,18 +294,20 @@ class Watch {
 }
 
 /** Decodes the result of the addon's watchEach: a watch or negated errno, and the listed names, for each path. */
-function unpack(bytes: Buffer): { watch: number; names: string[] }[] {
-  const results: { watch: number; names: string[] }[] = [];
+function unpack(bytes: Buffer): Found[] {
+  const results: Found[] = [];
   for (let at = 0; at < bytes.length;) {
     const [watch, end] = [bytes.readInt32LE(at), at + 8 + bytes.readUInt32LE(at + 4)];
-    results.push({
-      watch,
-      names: bytes
-        .toString("latin1", at + 8, end)
-        .split("\0")
-        .slice(0, -1),
-    });
-    at = end;
+    const directories: string[] = [];
+    const files: string[] = [];
+    let isIncomplete = false;
+    for (at += 8; at < end;) {
+      const [mark, nul] = [bytes[at], bytes.indexOf(0, at)];
+      (mark === SLASH ? directories : files).push(bytes.toString("latin1", at + 1, nul));
+      if (mark === PLUS) isIncomplete = true;
+      at = nul + 1;
+    }
+    results.push({ watch, directories, files, isIncomplete });
   }
   return results;
 }

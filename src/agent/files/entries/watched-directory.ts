@@ -1,20 +1,38 @@
-/** A watched directory with its position in the tree. While it is being renamed, it has no parent. */
+/**
+ * What is reported about a directory when a check finds it. Each value reports more than the value before it:
+ * "nothing"; "difference" reports a rescan, but only if this is not the directory that was known at this place;
+ * "created" reports the creation of each entry; "rescan" reports a rescan in any case.
+ */
+const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
+export type Report = (typeof REPORTS)[number];
+
+/**
+ * A directory with its position in the tree, or a place in the tree where a directory is expected but not watched yet.
+ * While a directory is being renamed, it has no parent.
+ */
 export class WatchedDirectory {
-  readonly watch: number;
+  /** The watch of inotify(7); negative if the directory is not watched yet. */
+  watch = -1;
   parent: WatchedDirectory | undefined;
-  name = "";
+  name: string;
   /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
+  /** What the next check of this place reports; undefined if the place need not be checked. */
+  report: Report | undefined;
   /**
    * Undefined if there are no children. Most directories have none, and an empty map takes more memory than the other
    * fields.
    */
   #children: Map<string, WatchedDirectory> | undefined;
 
-  constructor(watch: number) {
-    this.watch = watch;
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  get isWatched(): boolean {
+    return this.watch >= 0;
   }
 
   get children(): readonly WatchedDirectory[] {
@@ -31,12 +49,14 @@ export class WatchedDirectory {
     (this.#children ??= new Map()).set(name, child);
   }
 
-  detach(name: string): WatchedDirectory | undefined {
-    const child = this.#children?.get(name);
-    if (child === undefined) return undefined;
-    this.#children?.delete(name);
-    child.parent = undefined;
-    return child;
+  detach(): void {
+    if (this.parent !== undefined) this.parent.#children?.delete(this.name);
+    this.parent = undefined;
+  }
+
+  /** Lets the next check report at least `report`. */
+  reportAtLeast(report: Report): void {
+    if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }
 
   /** The topmost ancestor, or this directory itself if it has no parent. */
@@ -52,7 +72,7 @@ export class WatchedDirectory {
    * The path of the entry `name`, relative to `root`; if `name` is empty, the path of this directory. Undefined if this
    * directory is currently not below `root`.
    */
-  pathFrom(root: WatchedDirectory | undefined, name: string): string | undefined {
+  pathFrom(root: WatchedDirectory, name: string): string | undefined {
     if (this.parent === undefined) return this === root ? name : undefined;
     return this.parent.pathFrom(root, name === "" ? this.name : `${this.name}/${name}`);
   }

@@ -1,36 +1,15 @@
 import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
-import { WatchedDirectory } from "./watched-directory.ts";
+import { type Report, WatchedDirectory } from "./watched-directory.ts";
 
-/** A name in `parent` whose directory must be watched. Without a parent: the directory that the client watches. */
-export interface Place {
-  readonly parent: WatchedDirectory | undefined;
-  readonly name: string;
-  /** Which changes of the directory's entries are reported to the client once the check has found the directory. */
-  report: Report;
-  state: "waiting" | "checking" | "missing";
-  /** The round in which the check of this place began. */
-  round: number;
-  /** The path that is checked. `missingAt` is the path at which the previous check found no directory. */
-  path: string;
-  missingAt: string | undefined;
-}
-
-/**
- * What is reported about a directory that a check finds. Each value reports more than the value before it: "nothing";
- * "difference" reports a rescan, but only if this is not the directory that was known at this place; "created" reports
- * the creation of each entry; "rescan" reports a rescan in any case.
- */
-const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
-type Report = (typeof REPORTS)[number];
-
-/**
- * Result of a check that found a directory. Each name begins with `/` if it is a directory, and otherwise with `-`. A
- * final `+` means that the listing is incomplete.
- */
+/** Result of a check that found a directory. */
 export interface Found {
   readonly watch: number;
-  readonly names: readonly string[];
+  readonly directories: readonly string[];
+  /** The other entries; listed only if the check was to report each entry. */
+  readonly files: readonly string[];
+  /** Whether there are too many files to list them. */
+  readonly isIncomplete: boolean;
 }
 
 interface Move {
@@ -66,20 +45,26 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
  * where it was before is checked again. If the check finds no directory, the place is checked once more after the
  * pending events were read, because one of them explains the absence.
  *
- *     event ─► waiting ─► checking ─┬─► watched; if the directory is new, its subdirectories: waiting
- *                 ▲                 └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
- *                 └────────────────────────────────────────┴─► waiting, and if it is missing again: rescan
+ *     event ─► waiting ─► check ─┬─► watched; if the directory is new, its subdirectories: waiting
+ *                 ▲              └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
+ *                 └─────────────────────────────────────┴─► waiting, and if it is missing again: rescan
+ *
+ * No event is processed between the start of checks (`next`) and their results (`found`, `failed`).
  *
  * When the kernel has dropped events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again.
  * At the end of the round, the directories that no check has found are forgotten.
  */
 export class WatchedTree {
   readonly #parts: WatchedTreeParts;
+  readonly #root = new WatchedDirectory("");
   readonly #directories = new Map<number, WatchedDirectory>();
-  readonly #places = new Map<string, Place>();
+  /** Directories and places that must be checked. */
+  readonly #waiting = new Set<WatchedDirectory>();
+  /** Places where a check has found no directory, and the checked path. */
+  readonly #missing = new Map<WatchedDirectory, string>();
+  /** Those of them that are checked again after the next tick. */
+  readonly #paused = new Set<WatchedDirectory>();
   readonly #moves = new Map<number, Move>();
-  readonly #missing = new Set<Place>();
-  #root: WatchedDirectory | undefined;
   #round = 1;
   /** Whether events were dropped, so that a rescan is reported at the end of this round. */
   #hasDropped = false;
@@ -90,7 +75,7 @@ export class WatchedTree {
 
   constructor(parts: WatchedTreeParts) {
     this.#parts = parts;
-    this.#expect(undefined, "", "nothing");
+    this.#await(this.#root, "nothing");
   }
 
   /** Number of watched directories. */
@@ -100,25 +85,24 @@ export class WatchedTree {
 
   /** Number of places that must still be checked. */
   get unchecked(): number {
-    return this.#places.size;
+    return this.#waiting.size + this.#paused.size;
   }
 
   /** Whether `tick` must be called again: a rename is incomplete, or a check has found no directory at a place. */
   get isUnsettled(): boolean {
-    return this.#moves.size > 0 || this.#missing.size > 0;
+    return this.#moves.size > 0 || this.#paused.size > 0;
   }
 
-  /** Processes an event. Returns false if its watch is unknown: no check has returned it yet, or it was forgotten. */
-  take({ watch, mask, cookie, name }: InotifyEvent): boolean {
+  /** Processes an event. Ignores an event of an unknown watch: that watch was removed before. */
+  take({ watch, mask, cookie, name }: InotifyEvent): void {
     const directory = this.#directories.get(watch);
     if ((mask & IN.Q_OVERFLOW) !== 0) this.#listAgain();
-    else if (directory === undefined) return false;
+    else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
       // A change of any other directory is also reported by the watch of its parent.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
-    return true;
   }
 
   /** Call it when all events that the kernel had queued have been processed. */
@@ -132,51 +116,45 @@ export class WatchedTree {
       if (move.change !== undefined) this.#parts.changes.complete(move.change, undefined);
       if (move.directory !== undefined && move.directory.parent === undefined) this.#forget(move.directory);
     }
-    for (const place of this.#missing) place.state = "waiting";
-    this.#missing.clear();
+    for (const place of this.#paused) this.#waiting.add(place);
+    this.#paused.clear();
   }
 
-  /** Returns the places to check next, with their paths. The caller must first remove the watches that `ended` lists. */
+  /**
+   * Returns the next places to check, with their paths. The caller must first remove the watches that `ended` lists,
+   * and then pass each result to `found` or `failed`. A place without a result is returned again.
+   */
   next(most: number): {
-    readonly places: readonly Place[];
+    readonly places: readonly WatchedDirectory[];
     readonly paths: readonly string[];
-    readonly ended: number[];
+    readonly ended: readonly number[];
   } {
-    const places: Place[] = [];
+    const places: WatchedDirectory[] = [];
     const paths: string[] = [];
     const ended = this.#unwatched.filter((watch) => !this.#directories.has(watch));
     this.#unwatched = [];
-    for (const [key, place] of this.#places) {
-      if (places.length >= most) break;
-      const { parent, state, name } = place;
-      if (state !== "waiting") continue;
+    for (const place of this.#waiting) {
       // The watched directory is checked in a batch of its own, because its watch has another mask (IN_MOVE_SELF).
-      if (parent === undefined && places.length > 0) break;
-      if (parent !== undefined && this.#directories.get(parent.watch) !== parent) {
-        this.#places.delete(key);
-        continue;
-      }
-      const path = parent === undefined ? "" : this.#pathOf(parent, name);
-      // The parent directory is being renamed, so its path is not known now.
+      if (places.length >= most || (place === this.#root && places.length > 0)) break;
+      const path = this.#pathOf(place, "");
+      // If the directory or an ancestor is being renamed, its path is not known now.
       if (path === undefined) continue;
-      if (parent !== undefined && this.#parts.isIgnored(path)) {
-        this.#places.delete(key);
+      if (place !== this.#root && this.#parts.isIgnored(path)) {
+        this.#settled(place);
+        if (!place.isWatched) place.detach();
         continue;
       }
-      place.state = "checking";
-      place.round = this.#round;
-      place.path = path;
       places.push(place);
       paths.push(path);
-      if (parent === undefined) break;
+      if (place === this.#root) break;
     }
-    if (this.#places.size === 0 && this.#hasDropped) this.#endRound();
+    if (this.unchecked === 0 && this.#hasDropped) this.#endRound();
     return { places, paths, ended };
   }
 
   /** Ends the watch of the tree if `watch`, which was found at its path, belongs to another directory. */
   checkRoot(watch: number): void {
-    if (watch !== this.#root?.watch) this.#end();
+    if (watch !== this.#root.watch) this.#end();
   }
 
   /**
@@ -184,75 +162,64 @@ export class WatchedTree {
    * their watch is added, so the client must list them again later.
    */
   rescanned(): void {
-    for (const place of this.#places.values()) if (place.report === "created") place.report = "rescan";
-  }
-
-  /** Makes a place wait again, because it could not be checked this time. */
-  putBack(place: Place): void {
-    place.state = "waiting";
+    for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
   /** Processes the result of a check that has found a directory. The directory is watched now. */
-  found(place: Place, { watch, names }: Found): void {
-    const key = keyOf(place);
+  found(place: WatchedDirectory, found: Found): void {
+    const { watch } = found;
+    const { parent, name, report = "nothing" } = place;
     const known = this.#directories.get(watch);
-    const { parent, name } = place;
-    const isCurrent = this.#places.get(key) === place;
-    const isForgotten = parent !== undefined && this.#directories.get(parent.watch) !== parent;
-    if (isCurrent && isForgotten) this.#places.delete(key);
-    if (!isCurrent || isForgotten) {
-      // An event has changed this place meanwhile, so the result is outdated. If the directory is still in the tree,
-      // another check will find it.
+    if (!this.#waiting.has(place)) {
+      // Another result has changed this place. If the directory is still in the tree, another check will find it.
       if (known === undefined) this.#unwatched.push(watch);
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
       // The directory that was found is an ancestor of its own place, so one of them was renamed during the check.
-      this.failed(place, "ESTALE");
+      this.failed(place, "ESTALE", "");
       return;
     }
-    this.#places.delete(key);
-    if (parent === undefined && this.#root !== undefined && known !== this.#root) {
+    this.#settled(place);
+    if (place === this.#root && place.isWatched && known !== place) {
       this.#end();
       return;
     }
-    const directory = known ?? new WatchedDirectory(watch);
-    const believed = parent?.child(name);
-    const isNamed = place.report === "difference" || (believed ?? known) !== undefined;
-    const isOther = parent !== undefined && believed !== directory && isNamed;
-    const report = isOther ? "rescan" : place.report;
+    const isNamed = report === "difference" || place.isWatched || known !== undefined;
+    const isOther = parent !== undefined && known !== place && isNamed;
+    const directory = known ?? (place.isWatched ? new WatchedDirectory(name) : place);
+    directory.watch = watch;
     this.#directories.set(watch, directory);
-    if (parent === undefined) this.#root = directory;
-    else if (believed !== directory) this.#settle(directory, parent, name);
-    const isListed = directory.round >= place.round && !isOther;
-    if (report === "rescan" || (report === "created" && isListed)) this.#rescan(directory);
+    if (directory !== place && parent !== undefined) this.#settle(directory, parent, name);
+    const isListed = directory.round >= this.#round && !isOther;
+    const reported = isOther ? "rescan" : report;
+    if (reported === "rescan" || (reported === "created" && isListed)) this.#rescan(directory);
     if (isListed) return;
-    directory.round = Math.max(directory.round, place.round);
-    for (const text of names) this.#list(directory, text, report);
+    directory.round = this.#round;
+    this.#list(directory, found, reported);
   }
 
-  /** Processes a failed check. A missing directory is checked once more before it is reported. */
-  failed(place: Place, errno: string): void {
-    const key = keyOf(place);
-    if (this.#places.get(key) !== place) return;
+  /** Processes a failed check of a path. A missing directory is checked once more before it is reported. */
+  failed(place: WatchedDirectory, errno: string, path: string): void {
+    if (!this.#waiting.has(place)) return;
     const { parent, name } = place;
     const isMissing = MISSING.has(errno);
-    if (isMissing && place.missingAt !== place.path) {
-      place.missingAt = place.path;
-      place.state = "missing";
-      this.#missing.add(place);
+    if (isMissing && this.#missing.get(place) !== path) {
+      this.#missing.set(place, path);
+      this.#waiting.delete(place);
+      this.#paused.add(place);
       return;
     }
-    this.#places.delete(key);
+    this.#settled(place);
     if (parent === undefined) {
       this.#end();
       return;
     }
-    const child = parent.detach(name);
-    if (child !== undefined) this.#forget(child);
+    place.detach();
+    this.#forget(place);
     // EXDEV means a mount point, whose contents belong to another file system: it is not reported.
-    const path = this.#pathOf(parent, isMissing ? "" : name);
-    if (path !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(path, isMissing ? "" : errno);
+    const reported = this.#pathOf(parent, isMissing ? "" : name);
+    if (reported !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(reported, isMissing ? "" : errno);
   }
 
   /** Reports that the directory that the client watches is no longer at its path. */
@@ -271,17 +238,18 @@ export class WatchedTree {
       if (path !== undefined) changes.add(kind, path, isDirectory);
     };
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
-      const child = isDirectory ? directory.detach(name) : undefined;
-      const key = keyOf({ parent: directory, name });
-      const { report: unreported = "difference" } = this.#places.get(key) ?? {};
-      if (isDirectory) this.#places.delete(key);
+      const child = isDirectory ? directory.child(name) : undefined;
+      const unreported = child?.report ?? "difference";
+      if (child !== undefined) this.#settled(child);
+      child?.detach();
       if ((mask & IN.DELETE) !== 0) {
         report("REMOVED");
         if (child !== undefined) this.#forget(child);
       } else {
         const change = path === undefined ? undefined : changes.hold(path, isDirectory);
         const isReported = change !== undefined && (unreported === "nothing" || unreported === "difference");
-        this.#moves.set(cookie, { change, directory: child, isReported, isOld: false });
+        const moving = child?.isWatched === true ? child : undefined;
+        this.#moves.set(cookie, { change, directory: moving, isReported, isOld: false });
       }
     } else if ((mask & (IN.CREATE | IN.MOVED_TO)) !== 0) {
       const move = (mask & IN.MOVED_TO) === 0 ? undefined : this.#moves.get(cookie);
@@ -300,32 +268,40 @@ export class WatchedTree {
 
   /** Call it when the watch of a directory has ended, or when the directory that the client watches was renamed. */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
-    const { parent, name } = directory;
-    if (directory === this.#root) this.#end();
-    else if (parent !== undefined) {
-      parent.detach(name);
-      if (isUnmounted) this.#expect(parent, name, "rescan");
-    }
+    const { parent, name, report } = directory;
     this.#directories.delete(directory.watch);
+    if (directory === this.#root) this.#end();
+    else {
+      this.#settled(directory);
+      directory.detach();
+      const expected = isUnmounted ? "rescan" : report;
+      if (parent !== undefined && expected !== undefined) this.#expect(parent, name, expected);
+    }
     // A removed directory was empty, so its former subdirectories have been moved elsewhere.
-    for (const child of directory.children) this.#markPathUnknown(directory.detach(child.name));
+    for (const child of directory.children) this.#markPathUnknown(child);
   }
 
   /** Call it if the new path is unknown: forgets the directory, unless it is found before the second tick. */
-  #markPathUnknown(directory: WatchedDirectory | undefined): void {
+  #markPathUnknown(directory: WatchedDirectory): void {
+    this.#settled(directory);
+    directory.detach();
     const move = { change: undefined, directory, isReported: false, isOld: false };
-    if (directory !== undefined) this.#moves.set((this.#lastUnknownKey -= 1), move);
+    if (directory.isWatched) this.#moves.set((this.#lastUnknownKey -= 1), move);
   }
 
-  #list(directory: WatchedDirectory, text: string, report: Report): void {
-    const path = this.#pathOf(directory, text.slice(1));
-    const isDirectory = text.startsWith("/");
-    if (path !== undefined && this.#parts.isIgnored(path)) return;
-    if (report === "created") {
-      if (path === undefined || text.startsWith("+")) this.#rescan(directory);
-      else this.#parts.changes.add("CREATED", path, isDirectory);
-    }
-    if (isDirectory) this.#expect(directory, text.slice(1), report === "difference" ? "nothing" : report);
+  #list(directory: WatchedDirectory, { directories, files, isIncomplete }: Found, report: Report): void {
+    const path = report === "created" ? this.#pathOf(directory, "") : undefined;
+    const add = (name: string, isDirectory: boolean): boolean => {
+      if (path === undefined) return true;
+      const entry = path === "" ? name : `${path}/${name}`;
+      if (this.#parts.isIgnored(entry)) return false;
+      this.#parts.changes.add("CREATED", entry, isDirectory);
+      return true;
+    };
+    if (report === "created" && (path === undefined || isIncomplete)) this.#rescan(directory);
+    for (const name of files) add(name, false);
+    for (const name of directories)
+      if (add(name, true)) this.#expect(directory, name, report === "difference" ? "nothing" : report);
   }
 
   /** Asks the client to list a directory again, at its new path if it is being renamed. */
@@ -336,53 +312,76 @@ export class WatchedTree {
     else if (!this.#hasDropped) this.#parts.changes.rescan(path);
   }
 
-  #expect(parent: WatchedDirectory | undefined, name: string, report: Report): void {
-    if (!this.#parts.isRecursive && parent !== undefined) return;
-    const key = keyOf({ parent, name });
-    const before = this.#places.get(key)?.report ?? "nothing";
-    const most = REPORTS.indexOf(before) > REPORTS.indexOf(report) ? before : report;
-    this.#places.set(key, { parent, name, report: most, state: "waiting", round: 0, path: "", missingAt: undefined });
+  #expect(parent: WatchedDirectory, name: string, report: Report): void {
+    if (!this.#parts.isRecursive) return;
+    const known = parent.child(name);
+    const place = known ?? new WatchedDirectory(name);
+    if (known === undefined) parent.attach(place, name);
+    this.#await(place, report);
+  }
+
+  #await(place: WatchedDirectory, report: Report): void {
+    place.reportAtLeast(report);
+    this.#paused.delete(place);
+    this.#missing.delete(place);
+    this.#waiting.add(place);
+  }
+
+  /** Call it when a place need not be checked any more. */
+  #settled(place: WatchedDirectory): void {
+    if (place.report === undefined) return;
+    place.report = undefined;
+    this.#paused.delete(place);
+    this.#missing.delete(place);
+    this.#waiting.delete(place);
   }
 
   /**
-   * Moves a directory to the place where a check has found it. Its previous place is checked again. A directory that
-   * was known at the new place has been moved elsewhere; pending events will explain both.
+   * Moves a directory to the place where a check or an event has found it. Its previous place is checked again. A
+   * directory that was known at the new place has been moved elsewhere; pending events will explain both.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
-    if (before !== undefined) {
-      before.detach(nameBefore);
-      this.#expect(before, nameBefore, "rescan");
-    }
+    this.#settled(directory);
+    directory.detach();
+    if (before !== undefined) this.#expect(before, nameBefore, "rescan");
     // Since this event, a check has found the new parent below this directory, so the event is outdated. A later check
     // will find the directory at its present place.
-    const isOutdated = parent.isWithin(directory);
-    this.#markPathUnknown(isOutdated ? directory : parent.detach(name));
-    if (isOutdated) return;
+    if (parent.isWithin(directory)) {
+      this.#markPathUnknown(directory);
+      return;
+    }
+    const replaced = parent.child(name);
+    const expected = replaced?.report;
+    if (replaced !== undefined) this.#markPathUnknown(replaced);
     parent.attach(directory, name);
+    if (expected !== undefined) this.#await(directory, expected);
     if (!directory.hasChanged) return;
     directory.hasChanged = false;
     this.#rescan(directory);
   }
 
-  /** Forgets a directory and all below it. The watches are removed later, because the running check may return them. */
+  /** Forgets a directory and all below it. Their watches are removed before the next check. */
   #forget(directory: WatchedDirectory): void {
-    this.#directories.delete(directory.watch);
-    this.#unwatched.push(directory.watch);
+    this.#settled(directory);
+    if (directory.isWatched) {
+      this.#directories.delete(directory.watch);
+      this.#unwatched.push(directory.watch);
+    }
     for (const child of directory.children) this.#forget(child);
   }
 
   #listAgain(): void {
     this.#round += 1;
     this.#hasDropped = true;
-    this.#expect(undefined, "", "nothing");
+    this.#await(this.#root, "nothing");
   }
 
   #endRound(): void {
     this.#hasDropped = false;
     for (const directory of this.#directories.values()) {
       if (directory.round === this.#round) continue;
-      directory.parent?.detach(directory.name);
+      directory.detach();
       this.#directories.delete(directory.watch);
       this.#unwatched.push(directory.watch);
     }
@@ -393,8 +392,4 @@ export class WatchedTree {
   #pathOf(directory: WatchedDirectory, name: string): string | undefined {
     return directory.pathFrom(this.#root, name);
   }
-}
-
-function keyOf({ parent, name }: Pick<Place, "parent" | "name">): string {
-  return parent === undefined ? "/" : `${parent.watch}/${name}`;
 }
