@@ -222,11 +222,10 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     const counts = await place.counts();
     side.end();
     assert.deepEqual((await side.done()).events, []);
-    assert.deepEqual(
-      [counts.handshakes, counts.accepted, requestsOf(counts)],
-      [COUNT, COUNT, 3],
-      JSON.stringify(counts.calls),
-    );
+    assert.deepEqual([counts.handshakes, counts.accepted], [COUNT, COUNT], JSON.stringify(counts.calls));
+    // A listing takes three requests. A slow machine needs more than one round, and thus more than one listing, to
+    // connect to all sandboxes.
+    assert.ok(requestsOf(counts) <= COUNT / 4, JSON.stringify(counts.calls));
   });
 });
 

@@ -10,7 +10,7 @@ import type { ClientCredentials } from "../../credentials/index.ts";
 import { currentSignal, type Instance, publishNode, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
 import { awaken, type Awakening, CALL_MS, callLimits, type Freeze, type Patience } from "./guest.ts";
-import { Turns } from "./gate.ts";
+import type { Turns } from "./gate.ts";
 import { type DialWith, handOver } from "./handover.ts";
 import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
@@ -29,6 +29,8 @@ export interface AccessParts {
   readonly instances: Instances;
   readonly journal: Journal;
   readonly operations: OperationQueue;
+  /** Separates the work for many sandboxes: making a client takes milliseconds, and so does recording an answer. */
+  readonly turns: Turns;
   readonly step: OnStep;
 }
 
@@ -38,8 +40,6 @@ export class GuestAccess {
   readonly freeze: Freeze;
   readonly agentPort: number;
   readonly #parts: AccessParts;
-  /** Making a client takes a few milliseconds, and so does recording its answers. At most one is done in a turn. */
-  readonly #turns = new Turns();
 
   constructor(parts: AccessParts) {
     this.patience = parts.patience;
@@ -62,7 +62,7 @@ export class GuestAccess {
     const pinnedCertPem =
       expiredOf === undefined ? undefined : await this.#parts.credentials.serverCertificate(expiredOf);
     const address = addressOf(entry, ip);
-    await this.#turns.next();
+    await this.#parts.turns.next();
     this.#report(entry.name, address, credentialsOf);
     return connect({ address, ...own, pinnedCertPem, connectTimeoutMs });
   }
@@ -86,7 +86,7 @@ export class GuestAccess {
     const dial = async (): Promise<GuestClient> => {
       if (known.ip === undefined) return this.dial(entry, { expiredOf: name });
       const address = addressOf(entry, known.ip);
-      await this.#turns.next();
+      await this.#parts.turns.next();
       this.#report(name, address);
       return connect({ address, ...own.client, pinnedCertPem: own.serverCertPem });
     };
@@ -191,7 +191,7 @@ export class GuestAccess {
     );
     const { runEpochMs, agentVersion, agentServices, warnings } = awakening;
     const isLate = warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES");
-    await this.#turns.next();
+    await this.#parts.turns.next();
     await journal.put({
       ...entry,
       runEpochMs,

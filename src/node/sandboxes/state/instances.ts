@@ -7,6 +7,7 @@ import {
   type Tags,
 } from "../substrate/index.ts";
 import type { Subject } from "./ending.ts";
+import type { Turns } from "./gate.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { OperationQueue } from "./operation-queue.ts";
@@ -22,21 +23,25 @@ export class Instances {
   readonly #substrate: Substrate;
   readonly #tags: Tags;
   readonly #operations: OperationQueue;
+  readonly #turns: Turns;
   readonly #settleTimeoutMs: number;
 
   /**
    * @param tags given to every object that this node creates
+   * @param turns separates the checks of many instances
    * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
   constructor(
     substrate: Substrate,
     tags: Tags,
     operations: OperationQueue,
+    turns: Turns,
     settleTimeoutMs: number = DEFAULT_SETTLE_MS,
   ) {
     this.#substrate = substrate;
     this.#tags = tags;
     this.#operations = operations;
+    this.#turns = turns;
     this.#settleTimeoutMs = settleTimeoutMs;
   }
 
@@ -71,7 +76,11 @@ export class Instances {
 
   subject(entry: SandboxEntry): Subject {
     const { name, agentPort } = entry;
-    return { name, agentPort, substrate: this.#substrate, instance: () => this.find(entry) };
+    const instance = async (): Promise<Instance | undefined> => {
+      await this.#turns.next();
+      return this.find(entry);
+    };
+    return { name, agentPort, substrate: this.#substrate, instance };
   }
 
   /** Returns the instance of a sandbox. Rejects with SandboxError (NOT_FOUND) if it does not exist. */

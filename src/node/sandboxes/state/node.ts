@@ -9,7 +9,7 @@ import {
 } from "../substrate/index.ts";
 import { GuestAccess } from "./access.ts";
 import { type AgentSource, AgentVolumes } from "./agent-volumes.ts";
-import { Dials } from "./gate.ts";
+import { Dials, Turns } from "./gate.ts";
 import type { Freeze } from "./guest.ts";
 import { CredentialStore } from "./injection.ts";
 import { Instances } from "./instances.ts";
@@ -127,7 +127,8 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
   const credentials = new CredentialStore(stateDirectory, options.credentialLifetimeMs);
   const operations = new OperationQueue(journal, step, lockTimeoutMs);
-  const instances = new Instances(substrate, tags, operations, settleTimeoutMs);
+  const turns = new Turns();
+  const instances = new Instances(substrate, tags, operations, turns, settleTimeoutMs);
   const guests = new GuestAccess({
     patience: { reachTimeoutMs, hookTimeoutMs: options.hookTimeoutMs ?? 0 },
     freeze: options.freeze ?? "on",
@@ -136,6 +137,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     instances,
     journal,
     operations,
+    turns,
     step,
   });
   return {
