@@ -19,7 +19,11 @@ export function writeVarint(target: Uint8Array, at: number, value: number): numb
   return next;
 }
 
-/** Encodes a protobuf message directly into bytes, without a message object. */
+/**
+ * Encodes a protobuf message directly into bytes, without a message object. Only for messages that are sent often: with
+ * the protobuf library, Health takes 11 % more CPU time, and a tree of small files 5 % (see `healthFrame` and
+ * `writeItems`). A message with 256 KiB of a file takes 0.09 ms, and with the library 0.37 ms.
+ */
 export class FieldWriter {
   readonly #bytes: Buffer;
   #end: number;

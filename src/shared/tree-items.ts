@@ -29,8 +29,9 @@ export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "lin
 }
 
 /**
- * Writes items as a repeated field. This takes 1.0 µs of CPU time per item, while the protobuf library would take 2.4
- * µs; sending a small file takes 28 µs in all.
+ * Writes items as a repeated field. In the agent, this takes 1.0 µs of CPU time per item, and the protobuf library 2.4
+ * µs. The difference is 5 % of the 28 µs for a whole small file (row "tree out of the guest, 30,000 files" of the
+ * benchmark). In the client it is 1.1 µs and 4.3 µs.
  */
 export function writeItems(writer: FieldWriter, field: number, items: Iterable<SentItem>, likelyBytes: number): void {
   writer.message(

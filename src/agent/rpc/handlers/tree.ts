@@ -32,7 +32,6 @@ const ITEM_FIELDS = 16_384;
 const AHEAD_BYTES = 512 * 1024;
 const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
-const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
 /** Serves WriteTree, whose request is a header followed by items and by the content of large files. */
 export async function serveWriteTree(directories: Directories, call: Call): Promise<void> {
@@ -121,9 +120,8 @@ function treeItem(item: ItemMessage): TreeItem {
 /** Serves ReadTree. Small files are sent several to a message, and large files in chunks. */
 export async function serveReadTree(directories: Directories, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
-    const writer = new FrameWriter();
-    writer.number(HOLE_FIELD, Number(bytes));
-    call.send(writer.frame());
+    const message = create(ReadTreeResponseSchema, { part: { case: "hole", value: bytes } });
+    call.send(messageFrame(ReadTreeResponseSchema, message));
     return call.drained();
   };
   const sendFailures = (entries: readonly FailedEntry[]): Promise<void> => {

@@ -239,9 +239,7 @@ function dataMessage(bytes: Uint8Array): Buffer {
 }
 
 function holeMessage({ holeBytes }: Hole): Buffer {
-  const writer = new FieldWriter(FIELD_BYTES);
-  writer.number(FIELD.hole.number, holeBytes);
-  return writer.written();
+  return encoded(WriteTreeRequestSchema, { part: { case: "hole", value: BigInt(holeBytes) } });
 }
 
 function failureMessage({ errno }: EntryError): Buffer {
