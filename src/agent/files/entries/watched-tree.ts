@@ -68,6 +68,8 @@ export class WatchedTree {
   #round = 1;
   /** Whether events were dropped, so that a rescan is reported at the end of this round. */
   #hasDropped = false;
+  /** Whether a rescan was sent, and not all events that the kernel had queued by then have been processed. */
+  #isStale = false;
   #lastUnknownKey = 0;
   #unwatched: number[] = [];
   /** Whether the watched directory was removed or renamed. */
@@ -107,6 +109,7 @@ export class WatchedTree {
 
   /** Call it when all events that the kernel had queued have been processed. */
   tick(): void {
+    this.#isStale = false;
     for (const [cookie, move] of this.#moves) {
       if (!move.isOld) {
         move.isOld = true;
@@ -162,6 +165,7 @@ export class WatchedTree {
    * their watch is added, so the client must list them again later.
    */
   rescanned(): void {
+    this.#isStale = true;
     for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
@@ -260,7 +264,7 @@ export class WatchedTree {
       else changes.complete(move.change, path);
       const moved = move?.directory?.parent === undefined ? move?.directory : undefined;
       if (moved !== undefined) this.#settle(moved, directory, name);
-      const isKnown = moved !== undefined && move?.isReported === true;
+      const isKnown = moved !== undefined && move?.isReported === true && !this.#isStale;
       const unknown = move === undefined ? "created" : "rescan";
       if (isDirectory) this.#expect(directory, name, isKnown ? "difference" : unknown);
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);

@@ -180,11 +180,8 @@ class Mirror {
   #list(directory: string): void {
     this.#listed.add(directory);
     if (directory !== "") this.#lookUp(directory);
-    for (const [path, version] of this.#kernel.entries()) {
-      if (!isWithin(path, directory)) continue;
-      this.entries.set(path, version);
-      this.#listed.add(path);
-    }
+    for (const [path, version] of this.#kernel.entries())
+      if (isWithin(path, directory)) this.entries.set(path, version);
   }
 
   #lookUp(path: string): void {
