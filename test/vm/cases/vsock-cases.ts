@@ -18,6 +18,15 @@ const DIAL_LIMIT_MS = 60_000;
 /** Programs of a guest that dials vsock itself. */
 export const SOCAT = { "bin/socat": "/usr/bin/socat" } as const;
 
+/** Adds a machine's console to the error that an action rejects with. */
+export async function withConsole(machine: Machine, action: () => Promise<void>): Promise<void> {
+  try {
+    await action();
+  } catch (error) {
+    throw new Error(`${String(error)}\nthe guest's console:\n${machine.console}`, { cause: error });
+  }
+}
+
 /** Plugs a device into a machine. Resolves with the time until the agent's listener answers over it, in milliseconds. */
 export async function plugged(guest: Guest, machine: Machine, device: VsockDevice): Promise<number> {
   const began = performance.now();
