@@ -151,7 +151,7 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
-  return `is neither JSON nor base64 of the binary form of ${typeName}; expected, for example, ${example}`;
+  return `is neither JSON nor a binary ${typeName} in base64; expected, for example, ${example}`;
 }
 
 const EXAMPLES: Readonly<Record<string, string>> = {

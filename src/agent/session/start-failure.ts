@@ -24,7 +24,7 @@ const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE",
 
 /** Errors of execve(2), with what each means for the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
-  ENOENT: notFound("no such command, or its interpreter is missing; check its name and PATH"),
+  ENOENT: notFound("no such command, or its interpreter is missing; check the command's name and PATH"),
   ENOTDIR: notFound("a component of the command's path is not a directory"),
   ELOOP: notFound("too many symbolic links on the command's path"),
   ENAMETOOLONG: ["INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"],

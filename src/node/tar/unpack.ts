@@ -108,7 +108,7 @@ export async function unpackHere(
   return unpacked;
 }
 
-/** Converts an error about one entry to an EntryError; returns an error that ends the whole copy unchanged. */
+/** Converts an error about one entry to an EntryError. An error that ends the whole copy is returned unchanged. */
 function entryFailure(root: string, name: Buffer, error: unknown): unknown {
   const failed = entryErrorOf(error);
   if (failed !== undefined) return failed;

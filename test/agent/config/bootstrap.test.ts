@@ -23,7 +23,7 @@ const twoLines = await directory.write("two-lines", "one\ntwo\n");
 const uid = process.getuid?.();
 const unreadable = (path: string): string => `names ${path}, which user ${uid} cannot read (ENOENT)`;
 const noSpec = (message: string, example: string): string =>
-  `is neither JSON nor base64 of the binary form of svc.guest.v1alpha1.${message}; expected, for example, ${example}`;
+  `is neither JSON nor a binary svc.guest.v1alpha1.${message} in base64; expected, for example, ${example}`;
 const MARK = "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one";
 const NO_METADATA = "must contain only visible ASCII characters and no spaces";
 
@@ -125,7 +125,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(await faultLines([...channel(directory), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
-  test("readBootstrap rejects an empty value of every variable", async () => {
+  test("readBootstrap rejects an empty value, whichever variable has it", async () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(directory, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
@@ -287,7 +287,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [files, [await directory.write("empty", ""), "/proc/self/pagemap"], "names an empty file"],
     [files, [await directory.write("large", Buffer.alloc(1024 * 1024 + 1))], "names a file of more than 1 MiB"],
     [certificates, [garbage, broken, directory.keyFile], "names a file that is not a PEM certificate"],
-    [key, [garbage, directory.certFile], "names a file that is not an unencrypted PEM private key"],
+    [key, [garbage, directory.certFile], "names a file that is not a private key in PEM without encryption"],
     [
       key,
       [await directory.write("other.key", other.server.key)],

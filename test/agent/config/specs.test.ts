@@ -110,7 +110,7 @@ describe("SVC_PROCESS_SPEC", () => {
       binary(process).subarray(0, -3).toString("base64"),
     ]) {
       assert.deepEqual(readProcessSpec(text).problems, [
-        `is neither JSON nor base64 of the binary form of svc.guest.v1alpha1.Process; expected, for example, {"args": ["sleep", "10"]}`,
+        `is neither JSON nor a binary svc.guest.v1alpha1.Process in base64; expected, for example, {"args": ["sleep", "10"]}`,
       ]);
     }
   });

@@ -54,7 +54,7 @@ test("a background writer accepts records up to its capacity without blocking", 
   closeSync(theirs);
 });
 
-test("a background writer handles non-blocking descriptors and discards output without a reader", () => {
+test("a background writer writes to non-blocking descriptors, and discards output that nobody reads", () => {
   const [theirs, ours] = pipe(false);
   const writer = new addon.BackgroundWriter(theirs, 1 << 20);
   for (let count = 0; count < 64; count++) assert.equal(writer.write(Buffer.alloc(4096)), true);

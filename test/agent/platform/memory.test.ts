@@ -156,7 +156,7 @@ test("after beforeSnapshot, memory is not released until some call has ended", a
   assert.deepEqual([trimmed.length, grown.length], [2, FRESH_BYTES]);
 });
 
-test("after beforeSnapshot without calls, memory is released at the time limit", async () => {
+test("if no call follows beforeSnapshot, memory is released at the time limit", async () => {
   const limitMs = 10 * LOOK_AFTER_MS;
   const { memory, trimmed } = keeper(LOOK_AFTER_MS, limitMs);
   memory.onCalls(1);

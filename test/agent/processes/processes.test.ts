@@ -62,7 +62,7 @@ function argsOf({ commandLine }: SessionProcess): readonly string[] {
 }
 
 describe("ListProcesses", () => {
-  it("ListProcesses lists the workload and commands with descendants, nothing else", async () => {
+  it("ListProcesses lists only the workload, the commands and their descendants", async () => {
     const outside = spawn("sleep", ["1003"]);
     const attached = client.start(PARENT);
     const kept = client.start(PARENT, { keep: { name: "kept" } });

@@ -154,7 +154,7 @@ describe("a misspelt variable", () => {
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
-  it("an unknown variable without a similar one is logged by name", async () => {
+  it("an unknown SVC_ variable that resembles no known one is logged by name", async () => {
     await using agent = await startAgent({ env: { SVC_OF_THE_IMAGE: "secret marker" } });
     const { level, name } = await agent.logged("variable_ignored");
     assert.deepEqual([level, name], ["info", "SVC_OF_THE_IMAGE"]);

@@ -54,7 +54,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.deepEqual(outputs, ["key-of-ann\n", "key-of-bob\n"]);
   });
 
-  test("`resume` sets variables from `env`, guestctl from `--env` and `--env-file`", async () => {
+  test("`resume` sets the variables in `env`; guestctl passes those of `--env` and `--env-file`", async () => {
     await sharedNode.standby("box");
     await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
     assert.equal(await seenIn("box"), "resumed test");

@@ -34,7 +34,7 @@ function content(each: Incoming<BorrowedBytes>, marksLast: boolean): Incoming<Bo
     let isComplete = false;
     each(
       (message) => {
-        if (isComplete) throw frameOrder("a message follows the one with `last`, which must be the final one");
+        if (isComplete) throw frameOrder("no message may follow the one with `last`");
         const { bytes, last } = decodeData(message.bytes);
         isComplete = last;
         return take({ bytes, release: () => message.release() });

@@ -9,7 +9,7 @@ export function removeIncomplete(removed: number, left: number, leftEntries: rea
   const named = leftEntries.slice(0, NAMED).map(({ name, errno }) => `${name === "" ? "." : name}: ${errno}`);
   const more = left > named.length ? `; and ${left - named.length} more` : "";
   const entries = left === 1 ? "1 entry was" : `${left} entries were`;
-  const message = `${entries} not removed, but all others were: ${named.join("; ")}${more}`;
+  const message = `all other entries were removed, but ${entries} not: ${named.join("; ")}${more}`;
   const metadata = { removed: String(removed), left: String(left) };
   return new GuestError({ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata });
 }

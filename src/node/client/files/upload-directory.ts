@@ -343,7 +343,10 @@ class Upload {
     );
   }
 
-  /** Yields everything below the directory that the guest does not have yet; undefined for each entry that is skipped. */
+  /**
+   * Yields every entry below the directory that the guest does not have yet. In place of each other entry it yields
+   * undefined.
+   */
   #entries(reading: LocalReading, skipped: { entries: number; bytes: number }): SentEntries {
     const next = (): IteratorResult<ArchiveEntry | undefined> | Promise<IteratorResult<ArchiveEntry | undefined>> => {
       const step = reading.next();

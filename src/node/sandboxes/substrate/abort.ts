@@ -98,7 +98,7 @@ export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> 
   }
 }
 
-/** A signal that is aborted with the current operation or with one of these signals; undefined if there is none. */
+/** A signal that is aborted with the current operation or with one of `others`; undefined without both. */
 export function currentSignal(...others: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
   const all = [running.getStore()?.signal, ...others].filter((one) => one !== undefined);
   return all.length < 2 ? all[0] : AbortSignal.any(all);

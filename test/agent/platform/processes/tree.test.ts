@@ -206,7 +206,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("/proc is not read again while a known process lives", async () => {
+  it("/proc is not read again while a process from the last reading lives", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
