@@ -58,7 +58,7 @@ describe("guest-agent check --config", () => {
     assert.match(stdout, /^SVC_TLS_CLIENT_CA_FILE: names a file without a CA's certificate/m);
     assert.match(
       stdout,
-      /^SVC_PROCESS_SPEC: is neither JSON nor base64 .*, for example, \{"args": \["sleep", "10"\]\}$/m,
+      /^SVC_PROCESS_SPEC: is neither JSON nor .* in base64; expected, for example, \{"args": \["sleep", "10"\]\}$/m,
     );
     assert.doesNotMatch(stdout, new RegExp(MARKER));
   });

@@ -3,6 +3,7 @@ import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import {
   acceptedClient,
+  freshAccepted,
   awaken,
   type Awakening,
   CALL_MS,
@@ -183,8 +184,8 @@ async function finishFork(
   const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
     node.guests.dial(entry, { credentials, credentialsOf: [parentOf(name), name], expiredOf: parentOf(name) });
   const inherited = (): Promise<GuestClient> => dial(parent);
-  const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
-    acceptedClient(dial, credentialMixtures(parent, fresh, areDutiesDone), { reachTimeoutMs, signal });
+  const accepted = (isFreshLikelier: boolean): Promise<GuestClient> =>
+    acceptedClient(dial, credentialMixtures(parent, fresh, isFreshLikelier), { reachTimeoutMs, signal });
   await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
   let dialAgain = inherited;
@@ -199,7 +200,10 @@ async function finishFork(
     }
   };
   await reached(reachTimeoutMs, "the fork has not accepted its new credentials", write, signal);
-  const awakening = await awaken(accepted, node.guests.patience, signal).catch(async (error: unknown) => {
+  // On a connection with expired certificates, the agent refuses to set the clock to the host's time.
+  if (!hostTime) await freshAccepted(dial, fresh, { reachTimeoutMs, signal });
+  const dialWhole = (areDutiesDone: boolean): Promise<GuestClient> => accepted(areDutiesDone || !hostTime);
+  const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
   // An agent older than 0.4.0 reports that it refuses the file, but it still thaws the session.

@@ -76,6 +76,15 @@ export async function handOver(
       await client.files.writeFile(path, content, { mode: 0o600, ...callLimits(CALL_MS) });
   };
   await reached(reachTimeoutMs, "the agent has not accepted its new credentials", write, signal);
+  await freshAccepted(dial, fresh, limits);
+}
+
+/** Resolves once the agent has answered on a new connection that uses only the new credentials. */
+export async function freshAccepted(
+  dial: DialWith,
+  fresh: ClientCredentials,
+  { reachTimeoutMs, signal }: HandoverLimits,
+): Promise<void> {
   const prove = async (deadlineMs: number): Promise<void> => {
     using client = await dial(fresh);
     await client.health(callLimits(deadlineMs));

@@ -27,7 +27,7 @@ export {
   reached,
 } from "./guest.ts";
 export { compareKeys, requireAgent, requireFeature } from "./requirements.ts";
-export { acceptedClient, handOver, credentialMixtures } from "./handover.ts";
+export { acceptedClient, credentialMixtures, freshAccepted, handOver } from "./handover.ts";
 export {
   agentEnvironment,
   credentialDirectories,
