@@ -91,7 +91,9 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     for (const name of ["box", "fresh"]) {
       await sharedNode.stop(name);
       const resumed = (): Promise<unknown> => sharedNode.resume(name, { env: { KEY: "value" } });
-      const nextStep = new RegExp(`^boot it without env; then call sandboxes.standby\\("${name}"\\) and sandboxes.resume`);
+      const nextStep = new RegExp(
+        `^boot it without env; then call sandboxes.standby\\("${name}"\\) and sandboxes.resume`,
+      );
       await assertRefused(
         resumed(),
         "WRONG_STATE",
