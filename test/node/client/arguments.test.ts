@@ -87,7 +87,7 @@ describe("arguments", () => {
         /^there is no time in the options of duties\(\); /,
         () => client.snapshots.duties(anything({ entropy: "x", time: 5 })),
       ],
-      [/timeout_ms/, () => client.snapshots.prepare({ timeoutMs: 333.3 })],
+      [/timeoutMs requires/, () => client.snapshots.prepare({ timeoutMs: -1 })],
       [/offset/, () => client.files.readFile("/etc/hosts", { offset: -1 })],
       [/size/, () => client.files.writeFile(directory.at("x"), "x", { size: -1 })],
       [/mode/, () => client.files.writeFile(directory.at("x"), "x", { mode: 0.5 })],

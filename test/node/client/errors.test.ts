@@ -155,6 +155,7 @@ describe("the library's sources", () => {
         "client/grpc/internals/grpc-js.ts: Error", // of a late write, whose call has its own status
         "client/grpc/link/attempt.ts: AttemptError", // of one address, which CONNECTION_LOST names
         "client/grpc/link/attempt.ts: Error", // the cause of the same
+        "client/grpc/link/child.ts: Error", // the cause of the same, or of a bridge's failed start
         "client/grpc/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
         "sandboxes/state/agent-volumes.ts: Error", // INVALID_SPEC

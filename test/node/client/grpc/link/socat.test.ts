@@ -86,9 +86,10 @@ describe("an address vsock:CID:PORT", () => {
     };
     await until(() => !isRunning(), "the program has ended");
     {
+      // On a busy machine the limit of the whole attempt may pass first.
       using alone = connect(options(ADDRESS, 1_000));
       const { message } = await failureOf(alone.health({ requestTimeoutMs: 60_000 }));
-      assert.match(message, /vsock:3:7071: nothing answers, or it does not speak HTTP\/2 within 900 ms$/);
+      assert.match(message, /vsock:3:7071: nothing answers, or it does not speak HTTP\/2(?: within 900 ms)?$/);
     }
     const last = Number(await readFile(pid, "utf8"));
     process.kill(last, "SIGKILL");
