@@ -144,7 +144,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl cp -av site/ :$REMOTE/d", /^guestctl: address [^]* \(0\)$/],
   ["guestctl cp -az --delete site/ :$REMOTE/e", /unknown option -z; cp does not compress; leave the option out/],
   ["guestctl rsync -a site/ :$REMOTE/f", /"guestctl cp -a DIR :\/DIR" copies/],
-  ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)? \(0\)$/], // a slow machine shows progress
+  ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)?(?:guestctl: copied 1 file, .*)? \(0\)$/], // a slow machine shows progress and result
   ["guestctl cp ':/etc/host*' .", /patterns are not expanded here/],
   ["guestctl cp -l 1000 notes.txt :$REMOTE/", /cp cannot limit its speed; leave the option out/],
   ["guestctl cp -a --dry-run site/ :$REMOTE/h", /to list what would be copied: tar -cvf/],
