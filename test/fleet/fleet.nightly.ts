@@ -8,9 +8,19 @@ import type { SweepReport } from "../../src/node/sandboxes/index.ts";
 import { Journal } from "../../src/node/sandboxes/state/index.ts";
 import { until } from "../fixtures/awake.ts";
 import { SWEPT_NOTHING } from "../node/sandboxes/node.ts";
-import { Fleet, type FleetNode, type FleetOptions, makeArchive, nameOf, provideFleet, requestsOf } from "./fleet.ts";
+import {
+  Fleet,
+  type FleetNode,
+  type FleetOptions,
+  makeArchive,
+  nameOf,
+  names,
+  provideFleet,
+  requestsOf,
+  unreachable,
+} from "./fleet.ts";
 import { measured, NodeSide } from "./node-process.ts";
-import { Quota, slowness } from "./quota.ts";
+import { shareOfACore } from "./quota.ts";
 
 const COUNT = 100;
 const provided = await provideFleet();
@@ -19,13 +29,6 @@ const skip = typeof provided === "string" ? provided : false;
 function fleet(options: Omit<FleetOptions, "program">): Promise<Fleet> {
   assert.ok(typeof provided !== "string");
   return Fleet.start({ ...provided, hookMs: 50, dutiesMs: 10, ...options });
-}
-
-/** Fails the test where a node side cannot be given this share of a core, or more where this machine is slow. */
-function shareOfACore(share: number): Quota {
-  const quota = Quota.make(share * slowness());
-  if (typeof quota === "string") assert.fail(quota);
-  return quota;
 }
 
 async function sweep(node: FleetNode, reachTimeoutMs?: number): Promise<SweepReport> {
@@ -42,10 +45,6 @@ async function asleep({ directory }: FleetNode): Promise<string[]> {
   } finally {
     journal.close();
   }
-}
-
-function names(from: number, to: number): string[] {
-  return Array.from({ length: to - from }, (_, at) => nameOf(from + at));
 }
 
 describe("a node with a hundred sandboxes", { skip }, () => {
@@ -178,28 +177,6 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
-  test("with a twentieth of a core, `sweep` restores forty sandboxes", async () => {
-    const [count, silent] = [COUNT / 2, 10];
-    await using place = await fleet({ count, isFrozen: true, silent });
-    const [node] = place.nodes as [FleetNode];
-    using quota = shareOfACore(0.05);
-    await using side = await NodeSide.start({ ...node, operation: "sweep", reachTimeoutMs: 30_000 });
-    quota.add(side.pid);
-    side.begin();
-    await until(async () => (await place.counts()).duties === count - silent, "all others have done their duties");
-    await until(async () => ((await place.counts()).calls["RunHook"] ?? 0) === count - silent, "all hooks have run");
-    // The rest only waits for the silent ones.
-    quota.allow(0.5);
-    const report = (await side.done()).result as SweepReport;
-    assert.deepEqual(report.awakened.toSorted(), names(silent, count));
-    assert.deepEqual(report.failed.map(({ name, code }) => `${name} ${code}`).toSorted(), unreachable(silent));
-    const { duties, late, handshakes, calls } = await place.counts();
-    assert.deepEqual([duties, late], [count - silent, 0]);
-    // Two connections each: an answer that is read late is no reason to repeat the duties, and no connection is given up.
-    assert.ok(handshakes <= 3 * (count - silent), `${handshakes} handshakes`);
-    assert.ok((calls["RunRestoreDuties"] ?? 0) <= 1.5 * (count - silent), JSON.stringify(calls));
-  });
-
   test("on a tenth of a core, `watch` reports no sandbox as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
@@ -228,11 +205,6 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(requestsOf(counts) <= COUNT / 4, JSON.stringify(counts.calls));
   });
 });
-
-/** What a sweep reports of sandboxes whose agents are silent. */
-function unreachable(silent: number): string[] {
-  return names(0, silent).map((name) => `${name} AGENT_UNREACHABLE`);
-}
 
 /** Those without duties once the journal has what the agents have: an entry is written after its hook. */
 async function asleepOrLater(node: FleetNode, count: number): Promise<string[]> {

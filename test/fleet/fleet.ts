@@ -143,6 +143,16 @@ export function nameOf(at: number): string {
   return `sb-${String(at).padStart(5, "0")}`;
 }
 
+/** Names of the sandboxes with these numbers, without the last. */
+export function names(from: number, to: number): string[] {
+  return Array.from({ length: to - from }, (_, at) => nameOf(from + at));
+}
+
+/** What a sweep reports of sandboxes whose agents are silent. */
+export function unreachable(silent: number): string[] {
+  return names(0, silent).map((name) => `${name} AGENT_UNREACHABLE`);
+}
+
 function entryOf(
   nodeId: string,
   journalId: string,

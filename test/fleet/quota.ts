@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -25,7 +26,7 @@ function loopMs(): number {
  * How much slower this machine is at the moment than the one on which the goal was set; at least 1, at most 4. A
  * virtual machine beside busy neighbours may be half as fast as usual.
  */
-export function slowness(): number {
+function slowness(): number {
   return Math.min(Math.max(loopMs() / REFERENCE_LOOP_MS, 1), 4);
 }
 
@@ -71,4 +72,11 @@ export class Quota implements Disposable {
   [Symbol.dispose](): void {
     rmdirSync(this.#directory);
   }
+}
+
+/** Fails the test where a node side cannot be given this share of a core, or more where this machine is slow. */
+export function shareOfACore(share: number): Quota {
+  const quota = Quota.make(share * slowness());
+  if (typeof quota === "string") assert.fail(quota);
+  return quota;
 }
