@@ -28,7 +28,7 @@ test("with a twentieth of a core, `sweep` restores forty sandboxes", { skip }, a
   assert.deepEqual(report.failed.map(({ name, code }) => `${name} ${code}`).toSorted(), unreachable(silent));
   const { duties, late, handshakes, calls } = await place.counts();
   assert.deepEqual([duties, late], [count - silent, 0]);
-  // Two connections each: an answer that is read late is no reason to repeat the duties, and no connection is given up.
+  // Two connections for each: the duties are not repeated because an answer was read late, and no dial starts anew.
   assert.ok(handshakes <= 3 * (count - silent), `${handshakes} handshakes`);
   assert.ok((calls["RunRestoreDuties"] ?? 0) <= 1.5 * (count - silent), JSON.stringify(calls));
 });

@@ -24,7 +24,7 @@ export function agentProgram(given: string | undefined, named: string | undefine
   if (isProgram(beside)) return beside;
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
-    `there is no agent to start: set ${AGENT_VARIABLE}, or the option "agent", to the path of the program guest-agent, which is in the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz`,
+    `the program guest-agent was not found: set ${AGENT_VARIABLE} or the option "agent" to its path. It is in the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz`,
   );
 }
 

@@ -17,8 +17,7 @@ import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 const HOSTILE = "a\u001b[31m\u009b\r\u0007\u202eb\u2028";
 const ESCAPED = String.raw`a\x1b[31m\x9b\x0d\x07\u202eb\u2028`;
 /** Everything but line feed and tab that could control a terminal (ISO 6429, UAX #9). */
-// eslint-disable-next-line no-control-regex
-const RAW = /[\0-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/;
+const RAW = /(?![\t\n])[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;
 
 /** Asserts that nothing that a program prints of an error and its causes controls its terminal. */
 function assertPrintable(error: Error): void {

@@ -53,7 +53,7 @@ describe(
     test("startTestAgent reports a missing agent or credential package with a next step", async () => {
       assert.match(
         await run(),
-        /there is no agent to start: set GUEST_AGENT, or the option "agent", to the path of the program guest-agent/,
+        /the program guest-agent was not found: set GUEST_AGENT or the option "agent" to its path/,
       );
       assert.match(await run(directory), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
       const agent = join(standaloneDirectory(), "guest-agent");

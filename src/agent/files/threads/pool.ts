@@ -52,7 +52,7 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /** Whether there are no more threads in place of those whose operation is slow. */
+  /** Whether all extra threads are in use, so that a slow operation must keep its slot. */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }

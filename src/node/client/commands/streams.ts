@@ -26,7 +26,7 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   };
   const stream = new Writable({
     decodeStrings: true,
-    // A destroyed stream ignores writes. If there is no standard input, a write must fail.
+    // A write to a command without standard input must fail. So its stream is not destroyed: it would ignore writes.
     autoDestroy: isWanted,
     write(bytes: Buffer, _encoding, done): void {
       void writePieces(bytes, done);
