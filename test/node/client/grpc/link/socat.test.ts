@@ -10,6 +10,7 @@ import { until } from "../../../../fixtures/awake.ts";
 import { testDirectory } from "../../../../fixtures/files.ts";
 import { forAllTests } from "../../../../fixtures/for-all-tests.ts";
 import { failureOf } from "../../../../fixtures/guest-client.ts";
+import { childrenOf } from "../../../../fixtures/proc.ts";
 
 /*
  * The address vsock:CID:PORT. The tests' machine must not open sockets of AF_VSOCK, so a program of the same name stands
@@ -70,29 +71,24 @@ describe("an address vsock:CID:PORT", () => {
   });
 
   test("a socat that never answers and ignores SIGTERM is skipped and ended", async () => {
-    const pid = directory.at("pid");
-    await install(`trap '' TERM; echo $$ >'${pid}'; while :; do sleep 1; done`);
+    // It has no children, which would outlive it.
+    await install("trap '' TERM; exec sleep 600");
+    const before = childrenOf(process.pid);
+    const haveEnded = (): boolean => childrenOf(process.pid).every((pid) => before.includes(pid));
     const second = `unix:${agent.socketPath}`;
-    using client = connect(options([ADDRESS, second], 4_000));
-    assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
-    assert.equal(client.addressInUse, second);
-    const started = Number(await readFile(pid, "utf8"));
-    const isRunning = (): boolean => {
-      try {
-        return process.kill(started, 0);
-      } catch {
-        return false;
-      }
-    };
-    await until(() => !isRunning(), "the program has ended");
+    {
+      using client = connect(options([ADDRESS, second], 4_000));
+      assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
+      assert.equal(client.addressInUse, second);
+      await until(haveEnded, "the socat of an address that is not in use has ended");
+    }
     {
       // On a busy machine the limit of the whole attempt may pass first.
       using alone = connect(options(ADDRESS, 1_000));
       const { message } = await failureOf(alone.health({ requestTimeoutMs: 60_000 }));
       assert.match(message, /vsock:3:7071: nothing answers, or it does not speak HTTP\/2(?: within 900 ms)?$/);
     }
-    const last = Number(await readFile(pid, "utf8"));
-    process.kill(last, "SIGKILL");
+    await until(haveEnded, "every socat of a closed client has ended");
   });
 });
 
