@@ -71,7 +71,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
   const lines = (blocks("sh")[0] ?? "").split("\n").filter((line) => line !== "");
   const placeOf = (where: number | string): string => (typeof where === "string" ? directory.at(where) : String(where));
 
-  test("the test covers every command of the first example in many-sandboxes.md", () => {
+  test("each command of the page's first example has exactly one test", () => {
     const tested = [...REACHES.map(([line]) => line), /connect 5432/];
     for (const line of lines) assert.equal(tested.filter((pattern) => pattern.test(line)).length, 1, line);
     assert.equal(lines.length, tested.length);

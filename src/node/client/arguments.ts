@@ -96,7 +96,7 @@ export function terminalSize({ cols, rows }: TerminalSize, prefix: string = "ter
 export function offsetOf(bytes: number | undefined, field: string): bigint | undefined {
   if (bytes === undefined) return undefined;
   if (Number.isSafeInteger(bytes) && bytes >= 0) return BigInt(bytes);
-  throw invalidOption(field, `${field} requires a whole number of bytes of 0 or more, not ${String(bytes)}`);
+  throw invalidOption(field, `${field} must be a whole number of bytes, 0 or more, not ${String(bytes)}`);
 }
 
 /**

@@ -55,7 +55,7 @@ describe("guest-agent check --config", () => {
         "the agent would not start",
       ],
     );
-    assert.match(stdout, /^SVC_TLS_CLIENT_CA_FILE: names a file without a CA's certificate/m);
+    assert.match(stdout, /^SVC_TLS_CLIENT_CA_FILE: names a file that has no CA certificate/m);
     assert.match(
       stdout,
       /^SVC_PROCESS_SPEC: is neither JSON nor .* in base64; expected, for example, \{"args": \["sleep", "10"\]\}$/m,

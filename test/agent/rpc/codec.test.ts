@@ -218,7 +218,7 @@ test("MessageBuffers reuses a released large buffer for the next message", () =>
   assert.equal(next.length, LARGE_BYTES - 100);
 });
 
-test("MessageBuffers takes back each own buffer once and ignores foreign buffers", () => {
+test("MessageBuffers reuses a released buffer once, and never a buffer of another owner", () => {
   const buffers = new MessageBuffers(new SpareMemory());
   const foreign = new Uint8Array(LARGE_BYTES);
   const own = buffers.take(LARGE_BYTES);

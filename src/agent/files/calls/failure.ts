@@ -116,7 +116,10 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
     ),
     ENOTDIR: failed("NOT_A_FOLDER", "a directory can only replace an empty directory"),
     EISDIR: failed("NOT_A_REGULAR_FILE", "the new path is a directory, but the old one is not"),
-    EINVAL: failed("FILE_ERROR", "a directory cannot be moved into itself, or the file system rejects the names"),
+    EINVAL: failed(
+      "FILE_ERROR",
+      "the new path is inside the directory that is moved, or the file system rejects one of the names",
+    ),
   },
 };
 const LOWER_LAYER = failed(

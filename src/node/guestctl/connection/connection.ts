@@ -196,7 +196,7 @@ export const CONNECTION_OPTIONS = {
   api: {
     topic: "connection",
     argument: "URL",
-    help: "with a sandbox: URL of the substrate's daemon (or HYPEMAN_BASE_URL), whose token is in HYPEMAN_API_KEY",
+    help: "with a sandbox: URL of the substrate's daemon (or HYPEMAN_BASE_URL); HYPEMAN_API_KEY has the daemon's token",
   },
 } as const;
 

@@ -22,7 +22,7 @@ const USUAL_API = "http://localhost:4973";
 export const NODE_OPTIONS = {
   api: {
     argument: "URL",
-    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL), whose token is in HYPEMAN_API_KEY` as string,
+    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL); HYPEMAN_API_KEY has the daemon's token` as string,
   },
   state: {
     argument: "DIR",

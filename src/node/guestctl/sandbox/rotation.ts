@@ -30,6 +30,6 @@ export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): Rep
   if (expiring.length === 0) return [];
   const [first] = expiring;
   const day = new Date(first?.expireMs ?? 0).toISOString().slice(0, 10);
-  const words = `those of ${expiring.length} sandboxes expire within 30 days, the first (${first?.name}) on ${day}; to renew them: guestctl sandbox rotate --all`;
+  const words = `the certificates of ${expiring.length} sandboxes expire within 30 days, beginning with ${first?.name} on ${day}; to renew them: guestctl sandbox rotate --all`;
   return [["credentials", words]];
 }

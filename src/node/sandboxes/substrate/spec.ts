@@ -69,7 +69,7 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
   process: ["an object", isObject],
   hooks: ["an object", isObject],
   tags: [
-    `at most ${TAGS_LIMIT - OWN_TAGS} strings of ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are reserved for the node`,
+    `at most ${TAGS_LIMIT - OWN_TAGS} tags, each a string of up to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are reserved for the node`,
     isTags,
   ],
   network: ["an object", isObject],
