@@ -16,7 +16,7 @@ const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUI
  * the workload has the CPU to itself.
  */
 const DEFERRED_WORK_AFTER_MS = 500;
-/** Time for the last frames to reach their clients, in addition to the grace period of the commands. */
+/** Time that clients have at shutdown to receive the last frames, after the grace period of the commands. */
 const LAST_FRAMES_MS = 2_000;
 /** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
@@ -37,12 +37,12 @@ export class Agent {
   readonly #workloadSocketPath: string | undefined;
   readonly #probeSocketPath: string | undefined;
   #probe: ProbeServer | undefined;
-  /** Aborted at the first call, which loads the code that calls need and so makes the warm-up unnecessary. */
+  /** Aborted when the first call arrives. The warm-up is then skipped, because the call itself loads the code. */
   readonly #called = new AbortController();
   readonly #exitRequested = Promise.withResolvers<number>();
   /**
-   * Whether a termination signal came before the workload ran, so that it could not be forwarded. The agent shuts down
-   * instead.
+   * Whether a termination signal arrived while no workload was running. The agent cannot forward such a signal, so it
+   * shuts down.
    */
   #isShuttingDown = false;
   /** Why an agent without a workload ended, for the last line of the log. */
@@ -59,8 +59,8 @@ export class Agent {
       configuration,
       log,
       onCalls: (running) => {
-        // abort() is called only once: each call creates an error with a stack, which takes a third of the CPU time of
-        // a Health call.
+        // abort() runs only once, because each abort() creates an error with a stack trace, which takes a third of the
+        // CPU time of a Health call.
         if (!this.#called.signal.aborted) this.#called.abort();
         memory.onCalls(running);
         platform.cgroups?.memory.follow();
@@ -71,7 +71,7 @@ export class Agent {
     this.#services.freeze.whenKilled(() => this.#onKilledFrozen());
   }
 
-  /** Resolves with the exit status for the process. */
+  /** Resolves with the exit status of the agent's process. */
   async run(): Promise<number> {
     const { signals } = this.#platform;
     const { workload, workloadService, readiness, rotation } = this.#services;
@@ -108,7 +108,10 @@ export class Agent {
     }
   }
 
-  /** Wraps the promise in an object, because an async function that returned the promise itself would wait for it. */
+  /**
+   * Wraps the promise in an object: if this async function returned the promise itself, its caller would wait for the
+   * workload's end.
+   */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#services;
     return workload.configured ? workload.start() : { ended: this.#exitRequested.promise };
@@ -133,12 +136,15 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // This must not happen earlier: onActivity() changes flags of V8, and V8 rejects cached code that was compiled
+    // onActivity() must come after the warm-up: it changes flags of V8, and V8 rejects cached code that was compiled
     // under other flags.
     memory.onActivity();
   }
 
-  /** Waits for `delayMs` without keeping the process alive. Resolves with false if a call came before that. */
+  /**
+   * Waits for `delayMs` without keeping the process alive. Resolves with true after that, or with false as soon as a
+   * call arrives.
+   */
   async #isFirst(delayMs: number): Promise<boolean> {
     try {
       await delay(delayMs, undefined, { ref: false, signal: this.#called.signal });
@@ -167,7 +173,7 @@ export class Agent {
     this.#log.debug("signal_received", { signal, workload: workload.running ? "forwarded" : "not_running" });
     // SIGHUP also reloads the credentials, as it does in most daemons.
     if (signal === Signal.HUP) this.#inBackground("credentials", rotation.renew("signal"));
-    // A frozen workload would not receive the signal.
+    // A frozen workload does not receive signals, so it is thawed first.
     if (TERMINATION_SIGNALS.has(signal)) freeze.thawForSignal();
     if (workload.running) {
       if (signal === Signal.TERM) {

@@ -27,12 +27,13 @@ const STATUS_SOFTWARE = 70;
 const STATUS_CONFIG = 78;
 
 /**
- * Builds the agent from its bootstrap channel and runs it until it ends. Resolves with the exit status for the process:
- * the workload's, or 78 after every fault of the configuration was printed.
+ * Builds the agent from its environment variables and from the files that they name, and runs the agent until it ends.
+ * Resolves with the exit status of the process: that of the workload, or 78 if the configuration is invalid; in this
+ * case every fault has been printed.
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
-  // This must precede the start of libuv's first thread, because libuv reads the number of threads only then.
+  // startFileThreads() must run before libuv starts its first thread: libuv reads the number of threads only then.
   startFileThreads();
   const read = await readConfiguration(addon, inheritance.entries, (fault) => exitWithFault(addon, fault));
   if ("faults" in read) {
@@ -41,8 +42,8 @@ export async function boot(addon: Addon): Promise<number> {
     return STATUS_CONFIG;
   }
   const { configuration } = read;
-  // This must precede the creation of the log: the log's thread inherits the priority that the platform gives this
-  // thread.
+  // The platform must exist before the log, because the log's thread inherits the priority that guestPlatform() gives
+  // this thread.
   const platform = guestPlatform(addon, inheritance, {
     onPipeEvicted: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
     onEnded: (pid, { code, signal }) => log.debug("process_ended", { pid, status: code, signal }),
@@ -59,7 +60,7 @@ export async function boot(addon: Addon): Promise<number> {
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
-    // This is logged while the workload starts, so that logging does not delay the start.
+    // Unknown variables are logged while the workload starts, so that logging does not delay the start.
     for (const { name, meant } of unknownVariables(inheritance.entries)) {
       if (meant === undefined) log.info("variable_ignored", { name });
       else log.warn("variable_misspelt", { name, meant });
@@ -74,8 +75,8 @@ export async function boot(addon: Addon): Promise<number> {
 }
 
 /**
- * Prints the fault and ends the process, even if one of its threads hangs in a file system, or if standard error is
- * full because its reader has stopped.
+ * Prints the fault and ends the process, even if a thread of the process hangs in a file system, or if standard error
+ * is full because its reader has stopped reading.
  */
 function exitWithFault(addon: Addon, fault: BootstrapFault): never {
   const lines = stderrLines(addon);

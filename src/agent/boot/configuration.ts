@@ -8,7 +8,7 @@ import {
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** Time allowed for reading a file of the bootstrap channel. A system call of ReadFile has the same limit. */
+/** Time for reading one of the files that the variables name. A system call for ReadFile has the same limit. */
 const READ_LIMIT_MS = 15_000;
 
 /** The agent's configuration, or the reasons why it is invalid. */
@@ -17,9 +17,10 @@ export type ReadConfiguration =
   | { readonly faults: readonly BootstrapFault[] };
 
 /**
- * Reads the bootstrap channel from the inherited environment and from the files that it names.
+ * Reads the configuration from the inherited environment and from the files that its variables name.
  *
- * @param leave ends the process if a file system does not respond, because one of its threads hangs there
+ * @param leave called if a file system does not respond; must end the process at once, because a thread of the process
+ *   hangs in that file system
  */
 export async function readConfiguration(
   addon: Addon,

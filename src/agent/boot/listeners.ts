@@ -165,7 +165,7 @@ export class Listeners {
     return this.#management?.dropOtherConnections(keep) ?? 0;
   }
 
-  /** From now on answers new management calls, except Exec, with this error. Calls in progress continue. */
+  /** Fails new management calls with `error` from now on, except Exec. Calls in progress continue. */
   refuseCalls(error: AgentError): void {
     this.#refusal ??= error;
   }

@@ -28,7 +28,7 @@ export interface Platform {
   readonly processes: NativeProcesses;
   /** Creates the cgroups of commands. If undefined, commands do not have their own cgroups. */
   readonly cgroups: Cgroups | undefined;
-  /** The cgroup of everything that `processes` starts. Undefined without cgroups. */
+  /** The cgroup that contains every process started by `processes`; undefined if the agent has no cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
   readonly fileSystem: FileSystem;
   readonly signals: readonly Signals[];
@@ -66,8 +66,8 @@ export function guestPlatform(
     cgroups,
     sessionGroup: cgroups && new SessionCgroup({ addon, directory: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
-    // The launcher forwards the signals that it receives. A terminal also signals the agent directly, because the agent
-    // is in the foreground process group.
+    // The launcher forwards the signals that it receives. The agent also listens for signals itself: it is in the
+    // foreground process group, so a terminal signals the agent, too.
     signals: [processSignals(), ...(launcher === undefined ? [] : [launcher])],
     memory: memoryKeeper(addon),
     launcher,

@@ -88,7 +88,7 @@ export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) =
 
 /**
  * Checks the agent's variables and their files as the start would, but starts nothing. Prints every fault and every
- * likely mistake, as lines or as JSON. Resolves with the exit status: 0, or 78, with which the start would fail.
+ * likely mistake, as lines or as JSON. Resolves with the exit status: 0, or 78 if the agent would not start.
  */
 export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
   return runSubcommand(addon, async (entries, launcher) => {

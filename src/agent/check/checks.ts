@@ -45,9 +45,14 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 ];
 
 const MIB = 1024 * 1024;
-/** Enough for the idle agent and some commands. With less memory, the kernel's OOM killer soon kills processes. */
+/**
+ * Memory that suffices for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes.
+ */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
-/** The maximum of 256 commands takes up to 1,024 descriptors, four per command. Files and connections need the rest. */
+/**
+ * Limit of open files that suffices: 256 commands, the maximum, take up to 1,024 descriptors; files and connections
+ * take more.
+ */
 const ENOUGH_OPEN_FILES = 2048;
 
 function mebibytes(bytes: number): string {
@@ -156,7 +161,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "enough for the agent",
       "the agent alone requires 128 MiB under load; raise the limit",
     ),
-    // Commands get the limit that the agent's entrypoint was started with.
+    // Commands get the hard limit of open files with which the agent's entrypoint was started.
     check(
       "open files",
       openFiles < ENOUGH_OPEN_FILES,

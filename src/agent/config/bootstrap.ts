@@ -29,7 +29,7 @@ export interface Configuration {
   readonly workloadSocketPath: string | undefined;
   /** Path of the socket that answers probes. If undefined, there is no such socket. */
   readonly probeSocketPath: string | undefined;
-  /** `credentials.tls` is set whenever `guestPort` is, and is optional with `guestVsockPort`. */
+  /** `credentials.tls` is always set if `guestPort` is set. With `guestVsockPort` alone it is optional. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
@@ -39,11 +39,12 @@ export interface Configuration {
 }
 
 /**
- * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw `NAME=value` entries of the agent's
+ * Reads the configuration (docs/agent/operations.md, Variables) from the raw `NAME=value` entries of the agent's
  * environment and from the files that they name. If `accepts` returns true, the slower check of the TLS files is
  * skipped.
  *
- * @throws BootstrapError that lists every fault and contains no values; the process should then exit with status 78
+ * @throws BootstrapError, which lists every fault without the values of the variables; the process should then exit
+ *   with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
@@ -57,7 +58,7 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // Includes variables with an invalid value, because these must not be reported as missing too.
+  // Includes variables with an invalid value, so that they are not also reported as missing.
   const given: ReadonlySet<BootstrapVariable> = new Set([
     ...values.keys(),
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),

@@ -45,8 +45,8 @@ export class Credentials {
   }
 
   /**
-   * Reads and checks all sources; a token is required. If `accepts` returns true, the slower check of the TLS files is
-   * skipped.
+   * Reads and checks the token and the TLS files; the token is required. If `accepts` returns true, the slower check of
+   * the TLS files is skipped.
    */
   static async load(
     { values, token }: Pick<BootstrapVariables, "values" | "token">,
@@ -83,7 +83,10 @@ export class Credentials {
     this.#material.token.digest();
   }
 
-  /** Whether `digest` (of `tokenDigest`) is that of the instance token. Takes constant time, also for undefined. */
+  /**
+   * Whether `digest`, a result of tokenDigest(), is that of the instance token. Takes constant time, even if it is
+   * undefined.
+   */
   matchesToken(digest: string | undefined): boolean {
     return this.#material.token.matches(digest);
   }
@@ -94,8 +97,8 @@ export class Credentials {
   }
 
   /**
-   * Reads the files again, bypassing the page cache. Returns the problems, without any value. If there are any, nothing
-   * changes.
+   * Reads the files again, bypassing the page cache. Returns the problems, described without secrets. If there are
+   * problems, the credentials in use stay unchanged.
    */
   async reload(): Promise<readonly string[]> {
     const files = await this.files.reread();
@@ -119,7 +122,7 @@ async function readMaterial(
     readTlsMaterial(read, (material) => isSame(material, inUse) || accepts(material)),
   ]);
   const faults = [...ofToken.faults, ...tls.faults];
-  // Replaces the token by its digest even though it is rejected, because this overwrites the token.
+  // A rejected token must not stay in memory: digest() overwrites it.
   if (faults.length > 0) token?.digest();
   if (token === undefined || faults.length > 0) return { value: undefined, faults };
   return { value: { token, tls: isSame(tls.value, inUse) ? inUse : tls.value }, faults };
@@ -212,12 +215,12 @@ class InstanceToken {
     return this.#digest;
   }
 
-  /** Compares in constant time, also if the candidate is missing. */
+  /** Compares in constant time, even if `digest` is undefined. */
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // If a call has several tokens, their joined digests are longer than `candidate`. write() stops at its end, and the
-    // comparison of the lengths then fails.
+    // If a call has several tokens, their joined digests are longer than `candidate`. write() then stops at the end of
+    // `candidate`, and the comparison of the lengths fails.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

@@ -5,7 +5,7 @@ import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 
 /** Limit for the size of a file. It is far more than any certificate bundle, token or spec needs. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
-/** Largest part of a path that a message shows. It suffices to recognise the path. */
+/** Number of characters of a path that a message shows. They suffice to recognise the path. */
 const SHOWN_PATH_LENGTH = 200;
 /**
  * While a read runs, a timer with this interval counts how long it takes. The clock is not used, because it may jump
@@ -16,7 +16,7 @@ const POLL_MS = 1_000;
 const TIMEOUT_POLLS = 5;
 /** Errno reported for a file whose file system does not respond; also used as the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
-/** The problem that is reported for a variable if the file that it names is on a file system that does not respond. */
+/** The problem that is reported for a variable that names a file on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
 /** The UTF-8 byte order mark, which some Windows editors write at the beginning of a file. */
@@ -31,7 +31,7 @@ export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
   return has ? "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one" : undefined;
 }
 
-/** The bytes of a file, or why it cannot be used. The path appears only in the message for a file that cannot be read. */
+/** The bytes of a file, or why it cannot be used. Of all problems, only that of an unreadable file shows the path. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
   /** A text that differs after every change of the file. */
   readonly version: string;
@@ -43,7 +43,7 @@ export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: st
  */
 export type ReadFiles = (paths: Uint8Array, limitBytes: number) => Promise<Buffer | number>;
 
-/** A file as the addon read it, or the name of the errno. */
+/** A file as the addon read it, or the name of the errno with which the read failed. */
 type ReadResult = FileState | string;
 
 interface FileState {
@@ -55,7 +55,7 @@ interface FileState {
   readonly bytes: Buffer;
 }
 
-/** Checks that apply only when a file is read again: returns the problem, or undefined. */
+/** A check that applies only when a file is read again. Returns the problem, or undefined. */
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /** Limits the duration of a read during the start, when no other timeout applies. Resolves with the value read. */
@@ -101,7 +101,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return this.#versions.get(variable) ?? "";
   }
 
-  /** Versions of the files now; empty if there are no files. Never rejects. */
+  /** Current versions of the files; empty if there are no files. Never rejects. */
   async presentVersion(): Promise<string> {
     const paths = [...this.#paths.values()];
     const versions = await this.#bounded(
@@ -121,9 +121,9 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
   }
 
   /**
-   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. If it
-   * takes more than about five seconds, all files are reported as not responding. Uses one thread, because each thread
-   * that wakes after a restore touches ten pages of the guest's memory. Never rejects.
+   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. If
+   * reading takes more than about five seconds, all files are reported as not responding. Uses one thread, because each
+   * thread that wakes after a restore touches ten pages of the guest's memory. Never rejects.
    */
   async reread(): Promise<ReadonlyMap<Variable, BootstrapFile>> {
     const paths = [...this.#paths.values()];
@@ -141,7 +141,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // An invalid path, which may contain a NUL byte, is passed as an empty path, which does not exist.
+    // An invalid path could contain a NUL byte, so the addon gets an empty path instead, which it cannot open.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }
@@ -179,9 +179,9 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 }
 
 /**
- * Rule for files on whose content processes of other users depend: root or the agent's own user must own the file, and
- * nobody else may have write permission. Checked on the open descriptor, because the path could name another file after
- * the open.
+ * Rule for files whose content affects processes of other users: root or the agent's own user must own the file, and
+ * nobody else may have write permission. The open descriptor is checked, because after the open, the path could name
+ * another file.
  */
 export const onlyHostMayWrite: FileRule = ({ uid, mode }) => {
   if (uid !== 0 && uid !== process.getuid?.()) return `names a file of user ${uid}: root must own it (chown 0)`;
@@ -202,7 +202,7 @@ function foundIn(answer: Buffer | number, count: number): ReadResult[] {
     const start = at + NUMBERS * NUMBER_BYTES;
     at = start + length;
     if (errno !== 0) return getSystemErrorName(-errno);
-    // Device, inode, size, and the times of the last change of contents and of attributes.
+    // The version: device, inode, size, and the times of the last change of contents and of attributes.
     const version = numbers.slice(1, 6).join(" ");
     return { version, size, mode, uid, hasChanged: changed === 1, bytes: answer.subarray(start, at) };
   });

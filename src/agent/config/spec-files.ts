@@ -17,9 +17,9 @@ export interface SpecReload {
   readonly renewed: ReadonlySet<SpecVariable>;
   /** Files that cannot be used: their old spec stays in use. */
   readonly refused: ReadonlySet<SpecVariable>;
-  /** Why the refused files cannot be used, without any value. */
+  /** Why the refused files cannot be used. The descriptions contain no values from the files. */
   readonly problems: readonly string[];
-  /** Fields that changed, but cannot change while the agent runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
+  /** Fields whose changes have no effect while the agent runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
   readonly ignored: readonly string[];
 }
 
@@ -32,8 +32,8 @@ export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): Boot
 }
 
 /**
- * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated, and it is
- * replaced, not merged: a merge would keep variables that a fork must not see.
+ * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated. The new
+ * `env` replaces the old one; if both were merged, a cloned VM would keep variables that it must not see.
  */
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
@@ -62,7 +62,8 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       if (problems.length > 0) return inUse;
       const spec = rules.withEnvOf(inUse, value);
-      // On a file system with coarse timestamps, the version can be the same although the bytes differ.
+      // The variables are compared, too: on a file system with coarse timestamps, a changed file can have the same
+      // version.
       const isSame = file.version === this.#inUse.get(variable) && rules.env(spec) === rules.env(inUse);
       if (isSame) return inUse;
       this.#inUse.set(variable, file.version);
@@ -113,8 +114,7 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 type Hook = HooksSpec["preSnapshot"];
 
 /**
- * If the file no longer contains a hook, that hook keeps its variables: the agent would have to guess whether "no hook"
- * means "no variables".
+ * If the file no longer contains a hook, that hook keeps its variables, because "no hook" need not mean "no variables".
  */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };

@@ -100,8 +100,8 @@ function commandProblems(path: string, command: GivenCommand): string[] {
 }
 
 /**
- * Decodes a spec: proto3 JSON if it begins with `{`, otherwise base64 (of either alphabet) of the binary form. If there
- * are problems, the value is an empty message.
+ * Decodes a spec: proto3 JSON if it begins with `{`, otherwise the binary form in base64 (standard or URL-safe
+ * alphabet). If there are problems, the returned value is an empty message.
  */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const mark = byteOrderMarkProblem(Buffer.from(value.slice(0, 1)));
@@ -126,7 +126,7 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
   const problems = jsonProblems(schema, json);
   if (problems.length > 0) return invalidSpec(schema, ...problems);
   try {
-    // Parses the text again instead of using `json`: only the text shows a duplicate key.
+    // Parses the text again, because `json` no longer contains duplicate keys.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
     return invalidSpec(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
@@ -146,8 +146,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * The message for a value that is not base64, and also for base64 that does not contain a valid spec: a command line or
- * path that was set by mistake may be valid base64 by chance.
+ * The message for a value that is not base64, and also for base64 that is not a valid spec, because a command line or a
+ * path that was set by mistake can be valid base64 by chance.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
@@ -203,7 +203,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
         : [];
     case "map":
       if (!isObject(value)) return [`${path}: must be an object`];
-      // The library would silently lose this entry, because its maps are plain objects.
+      // The protobuf library silently loses an entry with this name, because its maps are plain objects.
       if (Object.hasOwn(value, "__proto__")) return [`${path}: must not contain a variable named "__proto__"`];
       return field.mapKind === "scalar"
         ? Object.entries(value).flatMap(([key, item]) => [

@@ -38,8 +38,8 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   const ca = parsed("SVC_TLS_CLIENT_CA_FILE", files.clientCa, firstCertificate, "is not a PEM certificate");
   if (faults.length > 0 || cert === undefined || key === undefined || ca === undefined) return faults;
   try {
-    // Finds what only OpenSSL checks, such as a broken intermediate certificate, or a key too small for its security
-    // level.
+    // Finds faults that only OpenSSL detects, such as a broken intermediate certificate, or a key that is too small for
+    // OpenSSL's security level.
     createSecureContext({ cert: cert.bytes, key: key.bytes, ca: ca.bytes, minVersion: "TLSv1.3" });
     return hasAuthority(ca.bytes) ? faults : [{ variable: "SVC_TLS_CLIENT_CA_FILE", problem: NO_AUTHORITY }];
   } catch (error) {
@@ -59,7 +59,7 @@ function hasAuthority(pem: Buffer): boolean {
   return (blocks ?? []).some((block) => new X509Certificate(block).ca);
 }
 
-/** Requires PEM: X509Certificate also accepts DER, but the listener would not. */
+/** Rejects DER, which X509Certificate accepts but a listener does not. */
 function firstCertificate(pem: Buffer): X509Certificate {
   if (!pem.includes("-----BEGIN")) throw new TypeError("not PEM");
   return new X509Certificate(pem);

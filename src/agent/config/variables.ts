@@ -4,8 +4,8 @@ import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
 /**
- * Names of the variables of the bootstrap channel, which is the whole configuration of the agent. Each is removed from
- * the environment of every child (contract, "Environment of an exec'd command", layer 1).
+ * Names of the agent's variables, which are its whole configuration. The agent removes each of them from the
+ * environment of every child (contract, "Environment of an exec'd command", layer 1).
  */
 export const BOOTSTRAP_VARIABLES = [
   "SVC_INSTANCE_TOKEN",
@@ -33,14 +33,17 @@ const PREFIX: Buffer = Buffer.from("SVC_");
 
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
 
-/** One fault of the bootstrap channel. It never contains the value of a variable. */
+/**
+ * A fault of one variable, or of the file that it names. Contains no value, except the path of a file that cannot be
+ * read.
+ */
 export interface BootstrapFault {
   readonly variable: BootstrapVariable;
   /** Completes a sentence that begins with the variable's name, or has the form "field: what is wrong with it". */
   readonly problem: string;
 }
 
-/** All faults of the bootstrap channel, in the order of BOOTSTRAP_VARIABLES. */
+/** All faults of the configuration, in the order of BOOTSTRAP_VARIABLES. */
 export class BootstrapError extends Error {
   override readonly name = "BootstrapError";
   readonly faults: readonly BootstrapFault[];
@@ -68,12 +71,12 @@ export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 /** The variables that are set and valid, and the faults of the others. */
 export interface BootstrapVariables {
   readonly values: BootstrapValues;
-  /** The value of SVC_INSTANCE_TOKEN, as a view of its entry. Its last user overwrites it. */
+  /** The value of SVC_INSTANCE_TOKEN: a view of its environment entry, which InstanceToken.digest() overwrites. */
   readonly token: Buffer | undefined;
   readonly faults: BootstrapFault[];
 }
 
-/** Reads the bootstrap channel from raw `NAME=value` entries. */
+/** Reads the agent's variables from raw `NAME=value` entries. */
 export function readVariables(environ: readonly Uint8Array[]): BootstrapVariables {
   let token: Buffer | undefined;
   const values = new Map<BootstrapVariable, string>();
@@ -100,9 +103,8 @@ export interface UnknownVariable {
 }
 
 /**
- * Finds unknown variables whose names begin with the prefix of the bootstrap channel, or differ from one of its names
- * in at most two letters. They are not faults: an image may use the same prefix for its own variables. Never contains a
- * value.
+ * Finds unknown variables whose names begin with SVC_, or differ from the name of an agent's variable in at most two
+ * letters. They are not faults: an image may use the same prefix for its own variables. The result contains no values.
  */
 export function unknownVariables(environ: readonly Uint8Array[]): UnknownVariable[] {
   const known: readonly string[] = BOOTSTRAP_VARIABLES;
@@ -159,7 +161,7 @@ function decode(raw: Uint8Array): string | undefined {
 
 const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-/** Reads a port from 1 to `last`: of TCP by default, or of vsock. */
+/** Reads a port number from 1 to `last`, which is by default the highest TCP port. */
 export function readPort(text: string | undefined, last: number = LAST_PORT): Read<number | undefined> {
   if (text === undefined) return { value: undefined, problems: [] };
   const port = /^[0-9]+$/.test(text) && text.length <= String(last).length ? Number(text) : 0;

@@ -1,8 +1,8 @@
 import type { Clock } from "./ports/system.ts";
 
 /**
- * Steps smaller than this are ignored. Clients of Health do not notice them, and the jitter of clock readings is
- * smaller.
+ * Smaller clock steps are ignored. Clients of Health do not notice them, and the jitter of clock readings is below this
+ * limit.
  */
 const TOLERANCE_NS = 1_000_000n;
 
@@ -47,8 +47,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set and all stamps
-   * are wrong. In this case the stamps are moved forward together with the clock.
+   * Runs `step`, which may step the clock. A clock that showed a time before `setSinceNs` had never been set, so all
+   * stamps were wrong. In this case the stamps are moved forward together with the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -60,7 +60,7 @@ export class Stamps {
     return result;
   }
 
-  /** Creates a stamp of the current time. Its owner updates it. */
+  /** Creates a stamp of the current time. The caller updates it. */
   stamp(): Stamp {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
@@ -87,8 +87,8 @@ export interface Attachment {
   /** Call it when the activity ends by itself and is not cancelled. The user counts as active until this moment. */
   end(): void;
   /**
-   * Call it when the agent ends the activity. It lasted until now, or until the last restore if it began before that
-   * restore.
+   * Call it when the agent ends the activity. The activity then counts until now, or, if it began before the last
+   * restore, until that restore.
    */
   cut(): void;
 }

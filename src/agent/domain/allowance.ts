@@ -1,7 +1,7 @@
 import type { AgentError } from "./errors.ts";
 import type { Clock } from "./ports/system.ts";
 
-/** A call that holds a share while it reads, writes or walks. */
+/** A call that holds a share of an allowance while it reads, writes or walks a directory tree. */
 export interface Caller {
   /** The call's connection, compared by identity. */
   readonly connection: object;
@@ -11,7 +11,7 @@ export interface Caller {
   failWithin1s(error: AgentError): void;
 }
 
-/** Grace period before eviction, because a slow or suspended peer is not an attack. */
+/** A share that has been idle for this long may be evicted. Shorter pauses are normal for a slow or suspended peer. */
 const PATIENCE_MS = 60_000;
 
 export interface AllowanceOptions {
@@ -32,8 +32,8 @@ export interface AllowanceOptions {
 /** A holder's part of an allowance. */
 export interface Share {
   /**
-   * Sets the amount that the share holds; 0 returns everything. Each call counts as progress. If that would exceed the
-   * limit, throws `refusal` of the options and changes nothing.
+   * Sets the amount that the share holds; 0 returns everything. If the new amount would exceed the limit, throws
+   * `refusal` of the options and changes nothing. Each successful call counts as progress.
    */
   set(amount: number): void;
   progress(): void;
@@ -46,7 +46,7 @@ export interface Share {
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
-  /** Shares with an amount, in the order of their last progress. */
+  /** Shares that hold more than 0, in the order of their last progress. */
   readonly #shares = new Set<HeldShare>();
   /** The last element of `#shares`. */
   #latest: HeldShare | undefined;
@@ -75,7 +75,7 @@ export class Allowance {
     this.#update(share, amount);
   }
 
-  /** Sets the amount and moves the share to the end of the order. */
+  /** Sets the amount and moves the share to the end of `#shares`. */
   #update(share: HeldShare, amount: number): void {
     // This must be fast, because a transfer sets its share for each chunk.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;

@@ -14,7 +14,10 @@ export interface GuestFacts {
   readonly hasProc: boolean;
   /** Whether /etc/passwd exists. */
   readonly hasAccounts: boolean;
-  /** For each path of a device, why it is not usable: an errno or NOT_A_DEVICE. Undefined if it is usable. */
+  /**
+   * Device paths, each with the reason why the device is not usable: an errno, NOT_A_DEVICE, or undefined if it is
+   * usable.
+   */
   readonly devices: Readonly<Record<string, string | undefined>>;
   /** Why no terminal can be opened; undefined if one can be opened. */
   readonly terminal: Errno | undefined;
@@ -24,7 +27,7 @@ export interface GuestFacts {
   /** Why the clock cannot be stepped; undefined if it can be stepped. */
   readonly clockStep: Errno | undefined;
   readonly entropy: EntropyFacts;
-  /** For each system call of newer kernels, why it is not available. Undefined if it is available. */
+  /** System calls of newer kernels, each with the reason why it is not available; undefined if it is available. */
   readonly systemCalls: Readonly<Record<string, Errno | undefined>>;
   readonly memory: MemoryFacts;
   /** Hard limit for open files. */

@@ -27,8 +27,9 @@ export class BorrowedBuffer implements BorrowedBytes {
 }
 
 /**
- * A stream of items from a client. Calls `onItem` with each item and awaits the promise that it may return, which must
- * not reject. Finally calls `onEnd`, with the error if the client aborted or `onItem` threw.
+ * A stream of items from a client. Calls `onItem` with each item. If `onItem` returns a promise, which must not reject,
+ * the stream waits for it before the next item. At the end calls `onEnd`, with the error if the client aborted or
+ * `onItem` threw.
  */
 export type Incoming<Item> = (
   onItem: (item: Item) => Promise<void> | undefined,

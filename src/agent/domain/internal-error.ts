@@ -1,5 +1,5 @@
 /**
- * Reports an unexpected error as an uncaught exception of the process, which logs it. Used where throwing would end
+ * Reports an unexpected error as an uncaught exception, which the process logs. Used where throwing the error would end
  * more than the failed operation.
  */
 export function reportInternalError(error: unknown): void {

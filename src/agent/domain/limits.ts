@@ -13,7 +13,7 @@ export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
 export const WORKLOAD_READERS_LIMIT = 32;
 /** Limit for the output buffers of all kept commands together. */
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
-/** How long output and exit of a kept command are available after its end, by default. */
+/** How long, by default, the output and the exit status of a kept command remain available after its end. */
 export const DEFAULT_LINGER_MS = 600_000;
 /** Longest grace period of EndExec. */
 export const END_GRACE_LIMIT_MS = 600_000;
@@ -22,7 +22,7 @@ export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** Longest time for which a kept command may count as user activity by itself: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
 /**
- * Limit for concurrent ReadFile and WriteFile calls. Each holds descriptors, and it holds memory while its client is
+ * Limit for concurrent ReadFile and WriteFile calls. Each call holds descriptors, and also memory while its client is
  * slow.
  */
 export const FILE_CALL_LIMIT = 256;
@@ -71,7 +71,7 @@ export const HANDSHAKE_TIMEOUT_MS = 5_000;
 export const TERM_GRACE_MS = 2_000;
 /** Grace period between SIGHUP and SIGKILL for the session of a command whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;
-/** Longest wait after SIGKILL, since a process that hangs in the kernel must not block the agent. */
+/** Longest wait for the end of a killed process: a process that hangs in the kernel must not block the agent. */
 export const KILL_WAIT_MS = 10_000;
 /** Limit for pipes of ended commands that the agent keeps reading because a background process writes to them. */
 export const KEPT_PIPES_LIMIT = 256;

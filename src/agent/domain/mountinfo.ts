@@ -2,13 +2,16 @@ import type { Mount } from "./file-system-error.ts";
 
 /** A line of /proc/PID/mountinfo. */
 interface MountLine extends Mount {
-  /** Path inside the file system that is mounted. */
+  /** Path of the mounted directory inside its file system. */
   readonly root: string;
   readonly path: string;
   readonly type: string;
 }
 
-/** Format (proc_pid_mountinfo(5)): id, parent id, device, root, mount point, options, optional fields, "-", type. */
+/**
+ * Parses lines of this format (proc_pid_mountinfo(5)): id, parent id, device, root, mount point, options, optional
+ * fields, "-", type.
+ */
 export function mountsIn(mountinfo: string): MountLine[] {
   return mountinfo.split("\n").flatMap((line) => {
     const fields = line.split(" ");
@@ -19,7 +22,7 @@ export function mountsIn(mountinfo: string): MountLine[] {
   });
 }
 
-/** Spaces and backslashes are escaped as octal numbers. */
+/** Decodes the octal escapes with which the kernel writes spaces and backslashes. */
 function unescaped(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

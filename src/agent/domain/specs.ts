@@ -31,8 +31,8 @@ export interface CommandSpec {
 }
 
 /**
- * The workload (if `args` is not empty), and what commands and hooks inherit from it. The message Process with defaults
- * filled in.
+ * The workload (if `args` is not empty), and the settings that commands and hooks inherit from it. It is the message
+ * Process with defaults filled in.
  */
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;
@@ -41,7 +41,7 @@ export interface ProcessSpec extends CommandSpec {
   readonly output: { readonly bufferBytes: number } | undefined;
 }
 
-/** The configured hooks (message Hooks); undefined if none are configured. */
+/** The configured hooks (message Hooks). A hook that is not configured is undefined. */
 export interface HooksSpec {
   readonly preSnapshot: CommandSpec | undefined;
   readonly postRestore: CommandSpec | undefined;

@@ -35,9 +35,8 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 
 /**
  * Runs the task once after `delayMs`, and only after everything that has arrived by then was handled. Needed for time
- * limits: after a delay, for example in a guest that got no CPU time, the event loop runs expired timers before it
- * polls. A time limit would then expire although the answer has already arrived. Returns a function that cancels the
- * task.
+ * limits: after a guest got no CPU time for a while, the event loop runs expired timers before it polls. A plain timer
+ * would then report a timeout although the answer has already arrived. Returns a function that cancels the task.
  *
  * @param keepsAlive whether the timer keeps the process alive
  */

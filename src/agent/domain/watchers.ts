@@ -13,13 +13,13 @@ export class Watchers {
     this.#instead = instead;
   }
 
-  /** Whether `leave` was called. */
+  /** Whether `shutDown` was called. */
   get left(): boolean {
     return this.#closed.signal.aborted;
   }
 
   /**
-   * Runs a client's watch with a signal that is aborted when the client is gone or `leave` is called.
+   * Runs a client's watch with a signal that is aborted when the client is gone or `shutDown` is called.
    *
    * @throws AgentError RESOURCE_EXHAUSTED if there are too many; otherwise what the watch throws
    */

@@ -4,7 +4,7 @@ import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
-/** What a call learns when it attaches to a command (message ExecStarted). */
+/** The data that a call gets when it attaches to a command (message ExecStarted). */
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;

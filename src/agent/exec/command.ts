@@ -50,8 +50,8 @@ export class RunningCommand {
   }
 
   /**
-   * Resolves once the command has ended, its output is delivered and it is reaped. If the agent ended it, none of its
-   * processes are alive. Call it after its streams were started.
+   * Resolves once the command has ended, its output is delivered and it is reaped. If the agent ended the command, none
+   * of the command's processes are alive. Call it after the command's streams were started.
    */
   async follow(): Promise<ExecResult> {
     const { child, sessionClock, timeoutMs, onProcessEnd } = this.#parts;
@@ -78,7 +78,10 @@ export class RunningCommand {
     this.#ending = endProcesses(this.#parts.child[whom], ending);
   }
 
-  /** Ends the tree, even while it is already being ended: a stronger signal need not wait for a long grace period. */
+  /**
+   * Ends the tree. Works even while the tree is already being ended: a stronger signal need not wait for a long grace
+   * period.
+   */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
     const outcome = endProcesses(this.#parts.child.tree, ending);

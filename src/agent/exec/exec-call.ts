@@ -8,7 +8,10 @@ import type { OutputStream } from "./output-log.ts";
 /** Sends the frames of a command, in the order of the calls. */
 export interface ExecOutput {
   started(pid: number): void;
-  /** `release` is called once the bytes were sent. Until then the agent does not read on, so the command may block. */
+  /**
+   * `release` is called once the bytes were sent. Until then the agent reads no more of this stream, so the command may
+   * block.
+   */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   exit(result: ExecResult): void;
 }

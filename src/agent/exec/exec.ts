@@ -146,7 +146,7 @@ export class Exec {
    * Ends the tree of a kept command, and then forgets the command if requested. A command that has already ended is
    * always forgotten; if requested, the processes that it left running are ended first.
    *
-   * @param signal aborted when the client is gone; an end that has begun continues
+   * @param signal aborted when the client is gone; the agent still completes an end that has begun
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
@@ -232,8 +232,8 @@ export class Exec {
   }
 
   /**
-   * Resolves once the command runs. The promise `over`, which settles when the call has ended, is wrapped in an object:
-   * an async function that returned the promise itself would wait for it.
+   * Resolves once the command runs. The promise `over`, which settles when the call has ended, is wrapped in an object,
+   * because an async function that returned the promise itself would wait for the call to end.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
@@ -271,7 +271,7 @@ export class Exec {
     }
   }
 
-  /** Creates the KeptExec of a started child. If there is no memory for the output buffer, the child is killed. */
+  /** Creates the KeptCommand of a started child. If there is no memory for the output buffer, the child is killed. */
   async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptCommand> {
     try {
       return new KeptCommand(parts);

@@ -75,7 +75,7 @@ export type CommandInput =
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };
 
-/** A frame after the first. Only calls that attach to a kept command may send the last two kinds. */
+/** A frame after the first. Only calls that attach to a kept command may send `ack` and `forget`. */
 export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }
@@ -113,7 +113,7 @@ function checkKeep({ name, bufferBytes, whenFull, lingerMs, awakeForMs }: KeepRe
   }
 }
 
-/** Throws INVALID_ARGUMENT for an attach frame without a start position, or with two. */
+/** Throws INVALID_ARGUMENT for an invalid attach frame, such as one that has no start position, or two. */
 export function checkAttachRequest(request: AttachRequest): void {
   const { name, stdoutOffset, stderrOffset, fromNow, size, workload } = request;
   if (workload && name !== "") throw invalidField("attach.name", "cannot be combined with attach.workload");
@@ -169,7 +169,7 @@ export class ExecInputOrder {
   readonly #isKept: boolean;
   #stdinClosed = false;
 
-  /** Stores only what it needs, so that the request, which may be large, is not kept in memory. */
+  /** Does not keep the request in memory, because it may be large. */
   constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
     this.hasTerminal = stdio.kind === "terminal";
     this.hasStdin = stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);

@@ -96,7 +96,7 @@ export class KeptCommand {
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
-  /** From now on, the running command no longer counts as user activity by itself. */
+  /** Ends the time in which the running command counts as user activity by itself. */
   #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 
@@ -167,7 +167,7 @@ export class KeptCommand {
    * Attaches a call and detaches the previous one. Resolves when the exit was sent to the call and its client has ended
    * the request or has forgotten the command, or when the client has done neither for a second.
    *
-   * @param request the start position, already checked; output is sent from the start if undefined
+   * @param request the start position, already checked; if undefined, all buffered output is sent
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request; in this case the previous call stays
    *   attached. While the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches,
    *   NOT_FOUND if the command is forgotten, or the signal's reason
@@ -310,14 +310,14 @@ export class KeptCommand {
     if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
   }
 
-  /** Makes the sources read again if the log has room. */
+  /** Makes the child's output streams read again if the log has room. */
   #resume(): void {
     this.#parts.child.stdout?.resume();
     this.#parts.child.stderr?.resume();
   }
 
   /**
-   * Processes a call's frames. Resolves as soon as further frames can have no effect. The client's half-close is
+   * Handles the frames of a call. Resolves as soon as further frames can have no effect. The client's half-close is
    * ignored.
    */
   #readFrames(attached: AttachedCall): Promise<void> {
@@ -333,7 +333,8 @@ export class KeptCommand {
             if (attached.isOver) resolve();
             return undefined;
           }
-          // The client has not received an acknowledgement for this input, so its next call sends it again.
+          // Input that arrives after the end is dropped. The client has no acknowledgement for it, so its next call
+          // sends it again.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInOrder(attached, frame);
@@ -360,8 +361,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // The end of the input is passed on even if the input is full, because it needs no room. If it waited, it would
-      // be lost if the call is detached.
+      // A stdin_close frame does not wait for room, because it needs none, and because a waiting frame is lost if the
+      // call is detached.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

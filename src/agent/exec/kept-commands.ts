@@ -147,7 +147,10 @@ export class KeptCommands {
     }
   }
 
-  /** Throws if the new slot would exceed a limit. An existing slot with its name is not counted, as it is replaced. */
+  /**
+   * Throws if the new slot would exceed a limit. A slot that already has the name is not counted, because it is
+   * replaced.
+   */
   #checkLimits({ name, bufferBytes }: KeptSlot): void {
     const others = this.#slots
       .values()

@@ -12,7 +12,7 @@ export interface Offsets {
 /** What happens if the buffer is full: drop the oldest bytes, or stop reading until the client acknowledges output. */
 export type WhenFull = "drop_oldest" | "block";
 
-/** Size of a read, and the largest chunk for a reader. It is the capacity of a pipe. */
+/** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
  * Minimum size of the space that is allocated in addition to the capacity. New bytes are read into this space, because
@@ -58,7 +58,7 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * The end position of each run, in a ring of its own. `#runStreams` has the stream of each run. Run numbers only
+   * The end position of each run, in a separate ring. `#runStreams` has the stream of each run. Run numbers only
    * increase, and the last run can still grow.
    */
   readonly #runEnds: Float64Array;
@@ -104,8 +104,8 @@ export class OutputLog {
   }
 
   /**
-   * Call it when the client has received the bytes before these offsets. With "block", they may be dropped then.
-   * Offsets that are lower than those of an earlier call have no effect.
+   * Call it when the client has received the bytes before these offsets. In the mode "block", these bytes may then be
+   * dropped. Offsets that are lower than those of an earlier call have no effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
@@ -123,7 +123,7 @@ export class OutputLog {
     this.#drop(this.heldBytes);
   }
 
-  /** Creates the cursor of a reader that starts at these offsets. None may be past the end of its stream. */
+  /** Creates the cursor of a reader that starts at these offsets. No offset may be past the end of its stream. */
   cursor({ stdout, stderr }: Offsets): Cursor {
     const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
     return { position: this.#oldest, run: this.#firstRun, at, wanted: { stdout, stderr } };
@@ -246,7 +246,7 @@ export class OutputLog {
     }
   }
 
-  /** Copies bytes from `position` on until `copy` is full, and returns `copy`. */
+  /** Copies bytes, beginning at `position`, until `copy` is full, and returns `copy`. */
   #copy(position: number, copy: Uint8Array): Uint8Array {
     const from = position % this.#bytes.length;
     const untilWrap = Math.min(copy.length, this.#bytes.length - from);

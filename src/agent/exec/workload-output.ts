@@ -65,7 +65,7 @@ export class WorkloadOutput {
    *
    * @param request the start position, already checked
    * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, RESOURCE_EXHAUSTED for too many
-   *   readers; later INVALID_ARGUMENT for a frame that does more than read, or the signal's reason
+   *   readers; later INVALID_ARGUMENT for a frame other than `ack`, or the signal's reason
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     const child = this.#child;

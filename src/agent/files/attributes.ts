@@ -27,13 +27,13 @@ export interface FileAttributes extends FileOwner {
   readonly sizeBytes: bigint;
   /** Permission bits with the setuid, setgid and sticky bits (st_mode & 07777). */
   readonly mode: number;
-  /** Times are in nanoseconds since 1970, negative before that. */
+  /** Time of the last modification. All times are in nanoseconds since 1970, and negative before 1970. */
   readonly modifiedNs: bigint;
   readonly accessedNs: bigint;
   readonly changedNs: bigint;
   readonly inode: bigint;
   readonly links: bigint;
-  /** Whether the file has holes, because it has fewer blocks than its size requires. Set only for open files. */
+  /** Whether the file has holes: it has fewer blocks than its size requires. Set only for open files. */
   readonly hasHoles?: boolean;
 }
 

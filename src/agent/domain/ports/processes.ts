@@ -30,8 +30,8 @@ export type StdioPlan =
     };
 
 /**
- * A command in the form that the kernel needs: everything is resolved and strings are packed. The addon reads this
- * object (addon/spawn.c). Each packed string ends with its only NUL.
+ * A command in the form that the kernel needs: the user, the paths and the variables are resolved, and strings are
+ * packed. The addon reads this object (addon/spawn.c). Each packed string ends with its only NUL.
  */
 export interface SpawnBlock {
   /** Files to try in order, as execvp(3) does with PATH. At least one. */
@@ -74,9 +74,9 @@ const NUL: Uint8Array = Uint8Array.of(0);
 
 /** The steps of starting a child. Errors name the step that failed. */
 export type SpawnStep =
-  /** Creating pipes: the agent has too few descriptors or too little memory. */
+  /** Creating pipes. Fails if the agent has too few descriptors or too little memory. */
   | "prepare"
-  /** Opening a terminal (there is no /dev/ptmx or /dev/pts, or too many are open). */
+  /** Opening a terminal. Fails if there is no /dev/ptmx or /dev/pts, or if too many terminals are open. */
   | "terminal"
   | "clone"
   | "setsid"
@@ -109,7 +109,7 @@ export class SpawnError extends Error {
 
 /** An aborted start. Its process is gone, or hangs in a system call and dies as soon as that call returns. */
 export class SpawnAborted extends SpawnError {
-  /** The system call in which the start was waiting; undefined if it was in none that can hang. */
+  /** The system call in which the start was waiting; undefined if the start was not in a system call that can hang. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -127,7 +127,10 @@ export interface ProcessEnd {
   readonly coreDumped: boolean;
 }
 
-/** What the figures include: the command's cgroup, or only its process and the descendants that were waited for. */
+/**
+ * Which processes the figures cover: all in the command's cgroup, or only the command's process and its reaped
+ * descendants.
+ */
 type UsageScope = "tree" | "process";
 
 /** Resource usage of a command so far. */
@@ -135,13 +138,13 @@ export interface CommandUsage {
   readonly cpuScope: UsageScope;
   readonly cpuUserUs: number;
   readonly cpuSystemUs: number;
-  /** Peak memory, and what it includes; undefined if it is unknown. */
+  /** Peak memory, and which processes the figure covers; undefined if it is unknown. */
   readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
 }
 
 /** Figures that the kernel keeps about a command. */
 export interface CommandAccounts {
-  /** Whether a process in its cgroup was OOM-killed; undefined if unknown. */
+  /** Whether a process in the command's cgroup was OOM-killed; undefined if unknown. */
   readonly oomKilled: boolean | undefined;
   /** The resource usage; undefined if it is unknown. */
   readonly usage: CommandUsage | undefined;
@@ -192,23 +195,23 @@ export interface ChildProcess {
    * processes.
    */
   leftovers(): LeftoverProcesses | undefined;
-  /** Sets the size of the terminal. Does nothing for a command without a terminal, or with a closed one. */
+  /** Sets the size of the terminal. Does nothing if the command has no terminal, or if the terminal is closed. */
   resize(cols: number, rows: number): void;
   /** Sends a signal to the child alone, not to its descendants. Does nothing after `release`. */
   signal(signal: number): void;
   /**
-   * Sends a signal to the child's process group. For a terminal, SIGINT, SIGQUIT and SIGTSTP go to its foreground
-   * group. Does nothing after `release`.
+   * Sends a signal to the child's process group. If the child has a terminal, SIGINT, SIGQUIT and SIGTSTP go to the
+   * terminal's foreground group instead. Does nothing after `release`.
    */
   signalGroup(signal: number): void;
-  /** Returns the kernel's figures. Call it after the process has ended and before `release`. */
+  /** Returns the kernel's figures about the command. Call it after the process has ended and before `release`. */
   accounts(): CommandAccounts;
   /** Living processes that hold the write end of one of the child's pipes. Takes about 20 us per process of the guest. */
   outputHolders(): readonly number[];
   /**
-   * Reaps the ended process and closes its streams. From then on the agent reads and discards what background processes
-   * write to its pipes, so that they do not die from SIGPIPE. Call it once, after `ended`. It may also be called for a
-   * process that hangs in the kernel and survives SIGKILL; such a process is reaped when it ends.
+   * Reaps the ended process and closes its streams. If background processes still write to its pipes, the agent reads
+   * and discards their output, so that they do not die from SIGPIPE. Call it once, after `ended`. It may also be called
+   * for a process that hangs in the kernel and survives SIGKILL; such a process is reaped when it ends.
    */
   release(): void;
 }
@@ -216,10 +219,10 @@ export interface ChildProcess {
 /** Starts child processes of the agent. */
 export interface Processes {
   /**
-   * Starts a child. Rejects with SpawnError if that fails; the child does not exist in this case. Never blocks the
-   * event loop, even if the working directory or the command is on a file system that hangs. Aborting the signal kills
-   * a child that is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet.
-   * The signal has no effect once the promise has resolved.
+   * Starts a child. If the start fails, rejects with SpawnError, and there is no child. Never blocks the event loop,
+   * even if the working directory or the command is on a file system that hangs. Aborting the signal kills a child that
+   * is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet. The signal
+   * has no effect once the promise has resolved.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -268,7 +271,9 @@ export interface SessionProcesses {
   signal(pid: number, startTicks: number, signal: number): "unknown" | "not_permitted" | "unsupported" | undefined;
 }
 
-/** A process that has not stopped because it waits inside the kernel. It executes no user code. */
+/**
+ * A process that a freeze has not stopped yet, because the process waits inside the kernel. It executes no user code.
+ */
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;
@@ -282,7 +287,7 @@ export type FreezeProblem =
   | "no_cgroups"
   /** A command was still starting when the time was up. */
   | "starts_in_flight"
-  /** The kernel refused. */
+  /** The write to cgroup.freeze failed with this errno. */
   | `freeze_write:${string}`
   /** A privileged process moved the agent, its launcher, or a foreign process into the session's cgroup. */
   | `foreign_inside:${string}`

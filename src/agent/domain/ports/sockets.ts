@@ -14,8 +14,8 @@ export class SocketError extends Error {
 /** Receives the data of a socket, with backpressure. */
 export interface SocketReceiver extends ByteReceiver {
   /**
-   * Bytes that the receiver accepts now. A chunk may exceed this by 64 KiB. If the number is 0 or less, the socket
-   * waits for `resume`.
+   * Number of bytes that the receiver accepts now. A chunk may be 64 KiB larger than this. If the number is 0 or less,
+   * the socket waits for `resume`.
    */
   room(): number;
   /**
@@ -96,6 +96,6 @@ export interface Sockets {
 
 /**
  * Returns the address of a vsock connection's peer (vsock(7)): CID 2 is the host; 1 and the guest's own CID are
- * processes in this guest. A negative errno if the peer has disconnected.
+ * processes in this guest. Returns a negative errno if the peer has disconnected.
  */
 export type VsockPeer = (fd: number) => readonly [cid: number, port: number] | number;

@@ -49,8 +49,8 @@ export interface Kernel {
 /** The random generators of the agent's own process: OpenSSL's, and Node's caches of their output. */
 export interface ProcessRandomness {
   /**
-   * Reseeds the generators from the kernel and `seed`, and discards numbers that were generated before. Returns what
-   * failed.
+   * Reseeds the generators from the kernel and `seed`, and discards numbers that were generated before. Returns
+   * undefined on success, otherwise why it failed.
    */
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }

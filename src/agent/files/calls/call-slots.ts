@@ -10,7 +10,7 @@ export interface CallSlotsOptions {
   readonly activity: Pick<ActivityClock, "touch">;
 }
 
-/** Limits how many calls that read, write or walk the file system are open at once. */
+/** Limits the number of open calls that read, write or walk the file system. */
 export class CallSlots {
   readonly #slots: Allowance;
   readonly #activity: CallSlotsOptions["activity"];

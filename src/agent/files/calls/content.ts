@@ -44,8 +44,8 @@ export class Content {
   }
 
   /**
-   * Adds a piece and releases it once it is written. If a batch is being written, returns a promise for backpressure,
-   * which rejects if the write fails. Throws AgentError if the content exceeds its declared size.
+   * Adds a piece, which is released once it is written. If the piece completes a batch, returns a promise for
+   * backpressure, which rejects if a write fails. Throws AgentError if the content exceeds its declared size.
    */
   write(piece: BorrowedBytes): Promise<void> | undefined {
     const { length } = piece.bytes;

@@ -46,7 +46,7 @@ export interface DirectoriesParts {
   readonly newFileOwner: () => Promise<FileOwner>;
 }
 
-/** The items to write in a call that writes a tree. */
+/** Provides the items for a call that writes a tree. */
 export interface TreeInput {
   /** Passes every item to the writer. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
@@ -134,7 +134,7 @@ export class Directories {
   }
 
   /**
-   * Creates the tree's root directory unless it exists. Whether it exists is checked first, because a path such as "/"
+   * Creates the root directory of the tree unless it exists. Its existence is checked first, because a path such as "/"
    * or "x/." has no last name that could be created.
    */
   async #makeRoot(location: FileLocation): Promise<void> {
@@ -274,7 +274,7 @@ function isSameMount(one: OpenDirectory, other: OpenDirectory): boolean {
   return mount?.path !== undefined && mount.path === to?.path && mount.fileSystem === to.fileSystem;
 }
 
-/** Opens the same directory a second time. Closes the first one if that fails. */
+/** Opens the same directory a second time. If this fails, closes the first descriptor. */
 async function openAgain(directory: OpenDirectory): Promise<OpenDirectory> {
   try {
     return await directory.enter(Buffer.from("."), false);

@@ -8,7 +8,10 @@ import {
 } from "../../domain/index.ts";
 import { PathEscapes } from "../open/path-escapes.ts";
 
-/** Resolves once a failed operation has released its memory. Only an operation on a hung file system keeps it longer. */
+/**
+ * Resolves once a failed operation has released its memory. Only an operation on a hung file system uses memory after
+ * it has failed.
+ */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
 }
@@ -159,7 +162,7 @@ function classify(error: FileSystemError): Failure {
 /** The verb for the operation in the error message. */
 export type FileAction = "read" | "write" | "stat" | "list" | "watch" | "make" | "remove" | "rename" | "change";
 
-/** Translates a failed file operation into an error. Its metadata has the path, the step and the errno. */
+/** Translates a failed file operation into an AgentError, whose metadata has the path, the step and the errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {
   const { step, errno } = error;
   const [status, reason, problem, field = reason === "INVALID_FIELD" ? "path" : undefined] = classify(error);

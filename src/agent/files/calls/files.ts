@@ -33,7 +33,7 @@ export interface PathReport {
   readonly linkTarget: Uint8Array | undefined;
 }
 
-/** Where a read puts the content of a file. */
+/** Functions that receive the content of a file that is read. */
 export interface ReadOutputs {
   readonly output: ReadOutput;
   /** Called only if the request has `holes`. */

@@ -67,7 +67,10 @@ export class Failures {
   }
 }
 
-/** Throws INVALID_ARGUMENT for an item that is invalid in every tree. Nothing of the item's message is written then. */
+/**
+ * Throws INVALID_ARGUMENT for an item that is invalid whatever the tree contains. No item of the same message is then
+ * written.
+ */
 export function checkItem(item: TreeItem): void {
   const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))

@@ -4,7 +4,7 @@ import type { ListedDirectory } from "../entries/listed-directory.ts";
 import { Levels, type WalkState } from "./levels.ts";
 import type { ListRequest } from "./tree-requests.ts";
 
-/** A batch is sent when it has this many entries or bytes, or when its first entry is this old. */
+/** A batch is sent when it has this many entries or bytes, or when the previous batch was sent this long ago. */
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;

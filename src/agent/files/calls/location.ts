@@ -29,7 +29,10 @@ export function wholePath({ path, beneath }: Pick<FileLocation, "path" | "beneat
   return beneath.length === 0 ? pathText(path) : `${pathText(beneath).replace(/\/+$/, "")}/${pathText(path)}`;
 }
 
-/** Rejects a path that is empty, contains a NUL, or is relative without `beneath`. The kernel checks its length. */
+/**
+ * Rejects a path that is empty, contains a NUL, or is relative without `beneath`. The kernel checks the length of the
+ * path.
+ */
 export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field = "path"): void {
   if (path.length === 0) throw invalidField(field, "is empty");
   if (path.includes(0)) throw invalidField(field, "contains a NUL byte");

@@ -15,14 +15,17 @@ const SMALL_BYTES = 64 * 1024;
 const BATCH_BYTES = 256 * 1024;
 /** Largest number of hard-linked files to remember. Further hard links are sent as copies of their file. */
 const LINKS_LIMIT = 65_536;
-/** Larger than the depth of any path that can be listed. */
+/** Depth limit that no path reaches, so that all levels are listed. */
 const ALL_LEVELS = 2 ** 31;
 /** Limit for the content of files of size 0 (in /proc): such a file may have content, and may never end. */
 const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
 const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
 
-/** Receives what a walk reads. Each promise resolves when the output can take more. `bytes` are valid until `release`. */
+/**
+ * Receives the items and the contents that a walk reads. Each promise resolves when the output can take more. `bytes`
+ * are valid until `release`.
+ */
 export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
@@ -43,8 +46,8 @@ export interface ReadTreeParts {
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
   /**
-   * Whether a file's second and later names are sent as hard links to its first name. This also applies with
-   * `crossMounts`.
+   * Only for `crossMounts`: whether a file's second and later names are sent as hard links to its first name. Without
+   * `crossMounts` they always are.
    */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
@@ -134,7 +137,7 @@ class TreeReader {
 
   /** Returns whether the file was already sent under another name; in this case it sends this name as a hard link. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // Inode numbers are unique only within one file system.
+    // The file has no other name, or each of its names is sent as a copy.
     if (!this.#isShared(attributes)) return false;
     // The first name may still be in `#small`. It must be read first, because reading it may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
@@ -216,8 +219,8 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // A file whose size is 0, as in /proc, may still have content; it is sent alone if the content is too large for
-        // a batch. The number of its bytes can then only be found by reading all of it.
+        // A file of size 0, as in /proc, may have content. If the content is too large for a batch, the file is sent
+        // alone, and its size can be found only by reading all of it.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");

@@ -37,8 +37,8 @@ export interface ReadParts {
 }
 
 /**
- * The offset at which reading ends, at most the size at open time, so that a growing file is read as it was then. If
- * undefined, reads until EOF: files of /proc have size 0.
+ * Returns the offset at which reading ends. This is at most the size at open time, so that bytes that are appended
+ * later are not read. Undefined means EOF, for example for files of /proc, whose size is 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;

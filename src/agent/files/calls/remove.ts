@@ -5,7 +5,7 @@ import { Failures, type FailedEntry } from "./item.ts";
 import type { ListedDirectory } from "../entries/listed-directory.ts";
 import { Levels, type WalkState } from "./levels.ts";
 
-/** Number of attempts to empty a directory. Each may fail, because other processes add entries meanwhile. */
+/** Number of attempts to empty a directory. An attempt fails if other processes add entries meanwhile. */
 const PASSES = 3;
 /** Errnos of rmdir(2) on a directory that is not empty. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);

@@ -49,8 +49,8 @@ function resolveFrom(directory: FilePath, target: FilePath): FilePath {
 }
 
 /**
- * Returns a function that looks up the owner of new files. This is the user of the workload, or the agent's own user if
- * no user is configured. The user is looked up at each call, because the user database may change.
+ * Returns a function that looks up the owner of new files. The owner is the user of the workload, or the agent's own
+ * user if no user is configured. The function looks up the user at each call, because the user database may change.
  */
 export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): () => Promise<FileOwner> {
   return async () => {

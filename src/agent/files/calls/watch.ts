@@ -89,7 +89,7 @@ export class Watches {
    * Reports the changes in a directory until the watch fails. Never resolves.
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watches or directories; NOT_FOUND when the directory is removed;
-   *   the reason of the signal or of `leave`
+   *   the reason of the signal or of `shutDown`
    */
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
@@ -130,8 +130,8 @@ interface WatchParts {
 }
 
 /**
- * The watch of one client. It alternates: it reads events, has a thread check the places that they name, reads the
- * events that have arrived meanwhile, sends the changes, and so on, until no place is left to check.
+ * The watch of one client. It repeats these steps until no directory is left to check: it reads events, has a thread
+ * check the directories that the events name, reads the events that have arrived meanwhile, and sends the changes.
  */
 class Watch {
   readonly #parts: WatchParts;
@@ -174,7 +174,7 @@ class Watch {
     }
   }
 
-  /** Checks the next places. Returns false if there are none. */
+  /** Checks the next directories that need a check. Returns false if there are none. */
   async #checkNext(inotify: Inotify, signal: AbortSignal): Promise<boolean> {
     if (this.#tree.isGone) return false;
     const { places, paths, ended } = this.#tree.next(CHECKED_AT_ONCE);
@@ -234,7 +234,7 @@ class Watch {
     if (isEmpty) this.#tree.tick();
   }
 
-  /** Checks places: a thread adds a watch for each directory and lists its entries. */
+  /** Checks directories: a thread adds a watch for each directory and lists its entries. */
   async #check(inotify: Inotify, places: readonly WatchedDirectory[], paths: readonly string[]): Promise<void> {
     const { crossMounts, recursive } = this.#parts.request;
     const isRoot = paths[0] === "";
@@ -267,7 +267,9 @@ class Watch {
     }
   }
 
-  /** Ignores an error of a watched directory that was removed: the event for its removal has not been read yet. */
+  /**
+   * Ignores an error that says that the watched directory was removed: the event for the removal has not been read yet.
+   */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;
