@@ -6,8 +6,8 @@ const TOKEN_LIMIT_CHARACTERS = 4096;
 const UINT32_MAX = 0xffff_ffff;
 
 /**
- * Runs `make`, which can only fail because of the caller's arguments. Converts any error into a GuestError
- * (INVALID_ARGUMENT).
+ * Returns the result of `make`. Converts any error that `make` throws into a GuestError (INVALID_ARGUMENT), so `make`
+ * must fail only for invalid arguments of the caller.
  */
 export function fromArguments<Value>(what: string, make: () => Value): Value {
   try {
@@ -19,8 +19,8 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 }
 
 /**
- * Returns the token without the line break at the end of its file. Throws GuestError if the token cannot be sent.
- * Without this check, grpc-js would throw an error that contains the token.
+ * Removes white space around the token, such as the line break at the end of a token file. Throws GuestError if the
+ * token is invalid: grpc-js would otherwise reject it with an error that contains the secret token.
  */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw invalidOption("token", "token is not a string; read its file as UTF-8");
@@ -45,8 +45,8 @@ export function wholeMilliseconds(durationMs: number, field: string): number {
 }
 
 /**
- * Converts a time limit to whole milliseconds, rounded up. Returns undefined for "no limit", which is undefined or
- * Infinity. Throws GuestError (INVALID_ARGUMENT).
+ * Converts a time limit to whole milliseconds, rounded up. Returns undefined if there is no limit, that is, for
+ * undefined and for Infinity. Throws GuestError (INVALID_ARGUMENT).
  */
 export function limitOf(durationMs: number | undefined, field: string): number | undefined {
   return durationMs === undefined || durationMs === Number.POSITIVE_INFINITY
@@ -55,8 +55,8 @@ export function limitOf(durationMs: number | undefined, field: string): number |
 }
 
 /**
- * Rounds a duration up to whole milliseconds, for a field of 32 bits. The agent checks its own limit, which is smaller.
- * Throws GuestError (INVALID_ARGUMENT).
+ * Rounds a duration up to whole milliseconds. Throws GuestError (INVALID_ARGUMENT) if the result does not fit into a
+ * field of 32 bits. The agent enforces a smaller limit.
  */
 export function uint32Milliseconds(durationMs: number, field: string): number {
   return wholeNumber(wholeMilliseconds(durationMs, field), field);
@@ -80,8 +80,8 @@ interface TerminalSize {
 const LARGEST_SIZE = 65_535;
 
 /**
- * Checks the size of a terminal. `prefix` is what precedes the names of the numbers in an error. Throws GuestError
- * (INVALID_ARGUMENT) unless both are integers from 0 to 65535.
+ * Checks the size of a terminal. Throws GuestError (INVALID_ARGUMENT) unless `cols` and `rows` are integers from 0 to 65535.
+ * In the error message, `prefix` precedes the name of the invalid number.
  */
 export function terminalSize({ cols, rows }: TerminalSize, prefix: string = "terminal."): TerminalSize {
   wholeNumber(cols, `${prefix}cols`, LARGEST_SIZE);
@@ -117,8 +117,8 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
 }
 
 /**
- * Rejects everything but an array of strings, because a string such as "ls" would be split into the arguments "l" and
- * "s". Throws GuestError (INVALID_ARGUMENT).
+ * Throws GuestError (INVALID_ARGUMENT) unless the arguments are an array of strings. A plain string is not accepted,
+ * because "ls" would be split into the arguments "l" and "s".
  */
 export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
@@ -126,7 +126,10 @@ export function checkArgs(args: unknown): void {
   if (args.length === 0) throw invalidOption("args", "the command is empty: give its name and its arguments");
 }
 
-/** Half of a surrogate pair. UTF-8 cannot express it, and encoders replace it silently. */
+/**
+ * Matches one half of a surrogate pair without the other half. UTF-8 cannot express it, so encoders silently replace
+ * it.
+ */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /** Throws GuestError (INVALID_ARGUMENT) for text that encoding to UTF-8 would change. */

@@ -1,7 +1,7 @@
 import { GuestError } from "../errors/errors.ts";
 import type { CommandResult } from "./command.ts";
 
-/** Largest part of the standard error that a CommandError quotes in its message. */
+/** Limit on the characters of standard error that the message of a CommandError quotes. */
 const SHOWN_CHARACTERS = 2_000;
 
 /** Result and output of a command. */
@@ -10,10 +10,10 @@ export interface RunResult<Output extends string | Buffer = string> extends Comm
   readonly stderr: Output;
 }
 
-/** Error of a command with `check: true` that ran but did not end with exit code 0. */
+/** The error of a command that was run with `check: true` and ended with an exit code other than 0. */
 export class CommandError extends GuestError {
   override readonly name = "CommandError";
-  /** The command with its arguments. They may contain secrets, so the message has only the program's name. */
+  /** The program and its arguments. The error message names only the program, because arguments may contain secrets. */
   readonly command: readonly string[];
   readonly exitCode: number;
   /** Name of the signal that ended the command; undefined if no signal ended it. */
@@ -21,7 +21,7 @@ export class CommandError extends GuestError {
   readonly timedOut: boolean;
   /** Everything that the command wrote to standard output, if `run` collected it; otherwise empty. */
   readonly stdout: string | Buffer;
-  /** Everything that the command wrote to standard error. For a command that `start` started, only the last part of it. */
+  /** Everything that the command wrote to standard error. For a command that `start` started, only the last 8 KiB of it. */
   readonly stderr: string | Buffer;
   /** The result with which the call would have resolved without `check`. */
   readonly result: RunResult<string | Buffer>;

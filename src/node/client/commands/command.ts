@@ -36,7 +36,10 @@ export interface CommandOptions {
   readonly cwd?: string | undefined;
   /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's user. */
   readonly user?: string | undefined;
-  /** Run the command in a terminal of this size. In that case `stdout` carries the whole output. */
+  /**
+   * Run the command in a terminal of this size. In that case, `stdout` also has what the command writes to standard
+   * error.
+   */
   readonly terminal?: TerminalOptions | undefined;
   /**
    * Time limit of the command, in milliseconds. At the limit, the agent sends SIGTERM, and SIGKILL 2 s later; the
@@ -110,7 +113,10 @@ export function startMessage(args: readonly string[], options: CommandStart): Ex
   });
 }
 
-/** Drops undefined variables, as node:child_process does. Throws GuestError for a value that is not a string. */
+/**
+ * Drops variables whose value is undefined, as node:child_process does. Throws GuestError for any other value that is
+ * not a string.
+ */
 function variablesOf(env: CommandOptions["env"] = {}): Record<string, string> {
   const given = Object.entries(env).filter((variable): variable is [string, string] => variable[1] !== undefined);
   const wrong = given.find(([, value]) => typeof (value as unknown) !== "string");
@@ -128,13 +134,13 @@ function terminalMessage({
   return { ...terminalSize({ cols, rows }), term, iutf8 };
 }
 
-/** Converts the content of the exit frame. */
+/** Converts the content of the exit frame to a CommandResult. */
 export function resultOf(exit: ExecExit): CommandResult {
   const { code, signal, ...result } = plain(ExecExitSchema, exit);
   return { exitCode: code, signal: signalName(signal), ...result };
 }
 
-/** Name of a signal, such as "SIGTERM". A signal without a name of its own is "SIG" with its number, such as "SIG34". */
+/** Name of a signal, such as "SIGTERM". A signal that has no name is written as "SIG" and its number, such as "SIG34". */
 export type SignalName = NodeJS.Signals | `SIG${number}`;
 
 /**
@@ -146,12 +152,12 @@ const SIGNALS: readonly string[] = (
   "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
 ).split(" ");
 
-/** Limit on signal numbers (SIGRTMAX of signal(7)). */
+/** The largest signal number (SIGRTMAX of signal(7)). */
 const LARGEST_SIGNAL = 64;
 
 /**
- * Returns the signal's number in the guest. `field` names the option in the error. Throws GuestError (INVALID_ARGUMENT)
- * if it is not a signal.
+ * Returns the number that a signal has in the guest. Throws GuestError (INVALID_ARGUMENT) for an unknown signal name
+ * and for an invalid number; `field` is the name of the option in the error.
  */
 export function signalNumber(signal: number | SignalName, field: string = "signal"): number {
   if (typeof signal === "number") return wholeNumber(signal, field);

@@ -38,8 +38,8 @@ interface ProcessOptions extends StdioOptions {
    */
   readonly stdin?: boolean | undefined;
   /**
-   * The whole standard input. Text is sent as UTF-8. Default: none; `stdin` then decides whether there is standard
-   * input.
+   * The whole content of standard input. Text is sent as UTF-8. Default: undefined; the option `stdin` then decides
+   * whether the command has standard input.
    */
   readonly input?: Uint8Array | string | undefined;
   /** Make `wait` reject with CommandError unless the exit code is 0. Default: false. */
@@ -82,8 +82,8 @@ export interface EndCommandOptions extends CallOptions {
   readonly forget?: boolean | undefined;
   /**
    * If the command has already ended, also end the processes that it left running, and then forget the command. In the
-   * result, `leftoversEnded` says how many were ended. If the agent cannot find them because it has no cgroups, they
-   * continue, and `leftoversUnknown` is true. Agents before 0.4.0 ignore this option; then the result has neither
+   * result, `leftoversEnded` is the number of ended processes. An agent without cgroups cannot find these processes:
+   * they continue, and `leftoversUnknown` is true. Agents before 0.4.0 ignore this option; then the result has neither
    * field. Default: false.
    */
   readonly leftovers?: boolean | undefined;
@@ -95,7 +95,7 @@ export interface SignalCommandOptions extends CallOptions {
   readonly execId?: string | undefined;
 }
 
-/** All options that one of the forms of `start` accepts. */
+/** The options of any overload of `start`. */
 export type AnyStartOptions = StartOptions | StartOptions<Buffer> | KeptStartOptions | KeptStartOptions<Buffer>;
 
 const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
@@ -135,10 +135,13 @@ function isKept(options: AnyStartOptions | null): options is KeptStartOptions | 
   return options?.keep !== undefined;
 }
 
-/** The channel for calls that outlive their connection, and how to reconnect. */
+/** Returns the channel for a call that outlives its connection, and the function that reconnects. */
 export type Redial = (options: Pick<KeptOptions, "resume">) => Pick<KeptParts, "channel" | "dial" | "alwaysDials">;
 
-/** Runs commands in the sandbox, and manages those that outlive their connection. Each method rejects with GuestError. */
+/**
+ * Runs commands in the sandbox, and manages kept commands, which outlive their connection. Each method rejects with
+ * GuestError.
+ */
 export class Commands {
   readonly #channel: Channel;
   readonly #redial: Redial;
@@ -209,16 +212,16 @@ export class Commands {
   /** Reads the workload's output as bytes. */
   workloadOutput(options: WorkloadOutputOptions & { readonly encoding: "buffer" }): WorkloadOutput<Buffer>;
   /**
-   * Reads the workload's output. Fails with WORKLOAD_OUTPUT_NOT_KEPT unless `Process.output` of the workload makes the
-   * agent keep it. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the same time.
-   * A slow reader never slows the workload down.
+   * Reads the workload's output. The agent keeps this output only if `Process.output` of the workload's spec says so;
+   * otherwise the call fails with WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command.
+   * Several readers can read at the same time. A slow reader never slows the workload down.
    */
   workloadOutput(options?: WorkloadOutputOptions & { readonly encoding?: "utf8" | undefined }): WorkloadOutput;
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
     checkOptions("the options of workloadOutput()", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // `acknowledge()` is never called for this output: it would have no effect, because the agent drops the oldest
-    // output whether or not it was read.
+    // This output is never acknowledged. An acknowledgement would have no effect, because the agent drops the oldest
+    // output whether or not a client has read it.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
       { hasStdin: false, isText: isTextIn(options.encoding) },

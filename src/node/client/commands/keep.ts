@@ -36,7 +36,8 @@ export interface KeepOptions {
   readonly replaceEnded?: boolean | undefined;
   /**
    * For how long the command counts as user activity while it runs, whether or not a call is attached to it, in
-   * milliseconds of session time; at most 24 h. Default: 0, so that it does not count.
+   * milliseconds; time in which the session is frozen does not count. At most 24 h. Default: 0, so that the command
+   * does not count.
    */
   readonly awakeForMs?: number | undefined;
 }
@@ -70,9 +71,9 @@ export interface ResumeOptions {
 /** Options of a call that can be detached from its command and attached again. */
 export interface KeptOptions extends CallOptions {
   /**
-   * Reconnect when the connection is lost, and continue where the streams were. `true` means the default options. Does
-   * not reconnect if another call has taken the command over. Default: false, so that a lost connection makes `wait()`
-   * reject.
+   * Reconnect when the connection is lost, and continue each stream where it stopped. `true` means the default options.
+   * The client does not reconnect if another call has taken the command over. Default: false, so that a lost connection
+   * makes `wait()` reject.
    */
   readonly resume?: boolean | ResumeOptions | undefined;
   /** Called when the connection is lost, when the client has reconnected, and for each gap in the output. */
@@ -103,7 +104,7 @@ export interface AttachOptions extends KeptOptions {
   readonly stdoutOffset?: number | undefined;
   /** Number of bytes of standard error that the caller already has. */
   readonly stderrOffset?: number | undefined;
-  /** Receive only the output that is written from now on. */
+  /** Receive only the output that the command writes after the attach. */
   readonly fromNow?: boolean | undefined;
   /** "utf8" (default): the output streams yield text. "buffer": they yield bytes. */
   readonly encoding?: "utf8" | "buffer" | undefined;
@@ -141,8 +142,8 @@ export const KEPT: Names<KeptOptions> = {
   failOnGap: true,
 };
 /**
- * The options that say where a call begins to read. A KeptPosition has all of them, so it can be passed as the options
- * of a call that continues there.
+ * The options that say where a call begins to read. They include every field of KeptPosition, so that a KeptPosition
+ * can be passed as the options of a call that continues there.
  */
 const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   execId: true,
@@ -182,7 +183,7 @@ const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull
 
 /**
  * Creates the ExecKeep message. Throws GuestError (INVALID_ARGUMENT) for values that the schema cannot express. The
- * agent checks the rest.
+ * agent checks all other rules.
  */
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false, awakeForMs = 0 } = keep;

@@ -22,7 +22,7 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 const ANSWER_MS = 10_000;
 /** Limit on the pause between attempts to reconnect. */
 const LONGEST_PAUSE_MS = 2_000;
-/** Time limit of the call that makes the agent forget a command, before the command's end is reported. */
+/** Time limit of the call that makes the agent forget an ended command, before the caller learns of the end. */
 const FORGET_MS = 2_000;
 /** Limit on signals that are queued while disconnected. */
 const WAITING_SIGNALS = 64;
@@ -42,7 +42,7 @@ export interface KeptParts {
 }
 
 /**
- * State of the successive calls. Every state can end in "over".
+ * State of the successive calls of one kept command. From every state, the next state can be "over".
  *
  *     starting ──► attached ──► exited ──► over
  *                   │    ▲
@@ -169,7 +169,7 @@ export class KeptCall implements ExecWire {
     return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
   }
 
-  /** The call on which frames can be sent; undefined while there is none. */
+  /** The call on which frames can be sent; undefined while no call is attached. */
   get #live(): ExecCall | undefined {
     return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
   }
@@ -206,7 +206,7 @@ export class KeptCall implements ExecWire {
   #onAnswer(started: ExecStarted, call: ExecCall): void {
     const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
     const asked = this.#continuation();
-    // An agent that does not know ExecStart.keep runs the command like any other: the command ends with the call.
+    // An agent that does not know ExecStart.keep runs the command as an ordinary command, which ends with its call.
     if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
     else if (answer === undefined) this.#begin(started, call);
     else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
@@ -290,9 +290,9 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Recognises agents that are too old: an agent without the attach frame reports an empty first frame, and an agent
-   * without `workload` an empty name. A newer agent fails with EXEC_UNKNOWN too, but only if the request has an
-   * `exec_id`.
+   * Recognises agents that are too old. An agent that does not know the attach frame fails with FRAME_ORDER. An agent
+   * that does not know the field `workload` looks up a command with an empty name, and fails with EXEC_UNKNOWN. A newer
+   * agent fails a request for the workload's output with EXEC_UNKNOWN only if the request has an `exec_id`.
    */
   #asOlder(error: GuestError): GuestError {
     const { case: kind, value } = this.#parts.first;
@@ -362,8 +362,8 @@ export class KeptCall implements ExecWire {
       this.#close();
       this.#listener?.ended();
     };
-    // Forget the command first, so that its name is free when its end is reported. If that fails, the agent forgets it
-    // after `lingerMs`.
+    // Make the agent forget the command before its end is reported, so that its name is free by then. If this call
+    // fails, the agent forgets the command after `lingerMs`.
     if (forget && this.#state.kind === "exited") this.#own.forget(FORGET_MS).then(end, end);
     else end();
   }
@@ -375,7 +375,7 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    // An earlier call was answered, so the command was started, even if the last attempt was never sent.
+    // If an earlier call was answered, the command was started, even if the last attempt to reconnect was never sent.
     const failed = this.#started === undefined ? error : error.ofBegunCall();
     this.#failure = failed;
     this.#close();

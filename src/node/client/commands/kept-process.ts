@@ -4,13 +4,13 @@ import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /**
- * How long `detach()` waits without progress for the agent to receive the written input. The wait must be limited,
- * because a command may never read its input.
+ * `detach()` waits until the agent has received the written input, but stops waiting if the agent receives nothing for
+ * this time: a command may never read its input.
  */
 const INPUT_QUIET_MS = 1_000;
-/** How long `detach()` waits at most, for a command that reads its input slowly. */
+/** Limit on the whole wait of `detach()`, for a command that reads its input slowly. */
 const INPUT_TAKEN_MS = 10_000;
-/** How long the disposal waits for the agent to answer the start. */
+/** How long `Symbol.asyncDispose` waits for the agent to answer the start of the command. */
 const ANSWER_MS = 10_000;
 
 /** The workload's output, read-only. `wait()` resolves with the workload's exit. */
@@ -51,9 +51,9 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * Detaches from the command. First waits until the agent has received the written input, for at most ten seconds, or
-   * until it has received no more of that input for one second. Resolves with the position to continue from; `wait()`
-   * then rejects with CANCELLED. Rejects with GuestError if the call was never attached.
+   * Detaches from the command. First waits until the agent has received all written input. Stops waiting after ten
+   * seconds, or when the agent has received nothing for one second. Resolves with the position to continue from;
+   * `wait()` then rejects with CANCELLED. Rejects with GuestError if the call was never attached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
@@ -82,7 +82,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     super.cancel();
   }
 
-  /** If the reader leaves a loop over an output, detach from the command, so that it continues to run. */
+  /** Called when the reader leaves a loop over an output. Only detaches, so that the command continues to run. */
   protected override onLeft(): void {
     this.detach().catch(() => undefined);
   }

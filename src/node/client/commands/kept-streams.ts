@@ -6,16 +6,16 @@ import type { Frame } from "./wire.ts";
 /** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Limit on input in flight to the agent. If more than this waits for the command, the agent stops reading frames.
+ * Limit on input in flight to the agent. If more input than this waits for the command, the agent stops reading frames.
  * Acknowledgements of output use the same stream and must not wait behind that input, because the command may be
  * blocked until the agent receives them.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** Added to the data of each frame when its size is counted against the window. */
+/** Bytes of the window that each frame uses in addition to its data. */
 const FRAME_BYTES = 256;
 /**
- * Read output is acknowledged after this many bytes, or after this time, because an acknowledgement for every read
- * would cost too much.
+ * The client acknowledges output when the reader has read this many bytes, or after this time. An acknowledgement for
+ * every read would cost too much.
  */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;
@@ -28,8 +28,8 @@ export class KeptInput {
   /** Offset of the first kept byte; undefined before the agent has reported how much input it has received. */
   #offset: number | undefined;
   /**
-   * Pieces that the agent has not acknowledged; an empty piece stands for the end of input. Undefined if the command
-   * accepts no input.
+   * Pieces of input that the agent has not acknowledged; an empty piece stands for the end of input. Undefined if the
+   * command accepts no input.
    */
   #held: Buffer[] | undefined = [];
   #heldBytes = 0;
@@ -38,7 +38,7 @@ export class KeptInput {
   #sentBytes = 0;
   /** Callbacks of waiting writers. Each runs as soon as fewer than `below` bytes are kept. */
   #waiting: { readonly below: number; readonly done: () => void }[] = [];
-  /** Sends a frame on the attached call; undefined while there is none. */
+  /** Sends a frame on the attached call; undefined while no call is attached. */
   #send: ((frame: Frame) => void) | undefined;
   #onTaken: (() => void) | undefined;
 
@@ -94,8 +94,8 @@ export class KeptInput {
   }
 
   /**
-   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if that offset is
-   * impossible.
+   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if that offset is beyond
+   * the written input, or before an offset that was reported earlier.
    */
   taken(offset: number): void {
     this.#offset ??= offset;
@@ -106,8 +106,8 @@ export class KeptInput {
         "INPUT_CONFLICT",
         "another client has written to the command's standard input in the meantime",
       );
-    // The agent had acknowledged this input, so it is no longer kept and cannot be sent again. The command would miss a
-    // part of its input.
+    // The agent has reported a larger offset before, so the input up to that offset is no longer kept here and cannot
+    // be sent again. If the call continued, the command would miss a part of its input.
     if (takenBytes < 0) {
       const had = `the agent had acknowledged ${this.#offset} bytes of the command's standard input, but now has only ${offset}`;
       throw failure(

@@ -50,7 +50,7 @@ export class OwnCommand {
         if (frame.case !== "started") return;
         this.execId = frame.value.execId;
         // End the call last, because a closed client keeps its connection until its last call has ended. An agent that
-        // is too old to keep commands ends the command when its call ends.
+        // is too old to keep commands ends the command when the call ends.
         if (frame.value.kept) this.#end(HANG_UP, ANSWER_MS).then(over, over);
         else over();
       },

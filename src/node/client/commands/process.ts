@@ -27,9 +27,12 @@ export interface WebStreams<Output extends string | Buffer = string> {
 /** Limit on the standard error that is kept for a CommandError. */
 const STDERR_END_BYTES = 8_192;
 
-/** How a GuestProcess is connected. */
+/** How the standard streams of a GuestProcess are connected. */
 export interface ProcessParts {
-  /** Whether everything that is written to `stdin`, including its end, is sent to the command. */
+  /**
+   * Whether the command has standard input. If so, everything that is written to `stdin` is sent to the command, and
+   * then its end.
+   */
   readonly hasStdin: boolean;
   /**
    * Whether to connect `stdin` to this program's standard input. The value is "terminal" if the command runs in a
@@ -40,7 +43,7 @@ export interface ProcessParts {
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;
-  /** Aborting also ends the wait for readers that do not settle. */
+  /** Aborting this signal also ends the wait for reader callbacks whose promises do not settle. */
   readonly signal?: AbortSignal | undefined;
   /**
    * The command's program and arguments, for a CommandError. If set, `wait` rejects with that error unless the exit
@@ -64,7 +67,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   readonly stderr: OutputReadable<Output>;
   /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
   readonly started: Promise<number>;
-  /** The agent's first answer. Rejects with GuestError if there is none. */
+  /** The agent's first answer. Rejects with GuestError if the call fails before that answer. */
   protected readonly answered: Promise<ExecStarted>;
   readonly #wire: ExecWire;
   readonly #outputs: Outputs;
@@ -74,7 +77,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   #exit: ExecExit | undefined;
   #pid: number | undefined;
   #failed = false;
-  /** The error because of which this side has ended the command. */
+  /** The error because of which this client has cancelled the command. */
   #abandoned: { readonly error: unknown } | undefined;
   readonly #checked: readonly string[] | undefined;
   readonly #signal: AbortSignal | undefined;
@@ -140,7 +143,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
 
   /**
    * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest. Use
-   * `wait` to find out when the command has ended. Throws GuestError.
+   * `wait` to find out when the command has ended. Throws GuestError for an unknown signal.
    */
   kill(signal: number | SignalName = "SIGTERM"): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
@@ -152,8 +155,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   /**
-   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving this loop early ends the command,
-   * like leaving a loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
+   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving a loop over the lines early ends
+   * the command, like leaving a loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");
@@ -273,8 +276,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   /**
-   * Cancels a command whose input source has failed, because it would otherwise run with only part of its input. Does
-   * nothing after the command's end.
+   * Cancels a command whose input source has failed, because the command would otherwise run with only part of its
+   * input. Does nothing after the command's end.
    */
   #abandon(error: GuestError): void {
     if (this.#exit !== undefined || this.#failed) return;

@@ -24,8 +24,8 @@ export interface RunSettings extends CommandOptions, CallOptions, KeptOptions, S
   /** Standard input; text is sent as UTF-8. Default: /dev/null, or an empty input for a command in a terminal. */
   readonly input?: Uint8Array | string | undefined;
   /**
-   * Keep the command running if the connection is lost. If `keep` has `resume`, the call reconnects and continues.
-   * Default: the command is not kept.
+   * Keep the command running if the connection is lost. With the option `resume`, the call then reconnects and
+   * continues. Default: the command is not kept.
    */
   readonly keep?: KeepOptions | undefined;
   /**
@@ -62,8 +62,8 @@ export async function runToEnd(
   const readerOf = (name: "stdout" | "stderr", how: Stdio | undefined): OutputReader | undefined =>
     how === "pipe" ? { isText, ...readers[name], onBytes: (bytes) => collected[name].add(bytes) } : readers[name];
   const process = start({ stdout: readerOf("stdout", outputs[0]), stderr: readerOf("stderr", outputs[1]) });
-  // A command in a terminal always has standard input. If that input had no end, a command that reads it would wait
-  // indefinitely.
+  // End the standard input, which a command in a terminal always has. Otherwise, a command that reads its input would
+  // wait indefinitely.
   if (input !== "inherit" || options.input !== undefined) process.stdin.end();
   const result = await process.wait();
   const [stdout, stderr] = [collected.stdout.all(isText), collected.stderr.all(isText)];

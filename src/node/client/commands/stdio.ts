@@ -101,7 +101,10 @@ export function readersOf(
   };
 }
 
-/** Resolves when this program's output has accepted the bytes. Rejects with GuestError. */
+/**
+ * Writes bytes to an output of this program. Resolves when the output has accepted them. Rejects with GuestError if the
+ * write fails.
+ */
 function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
   const stream = process[name];
   return new Promise((resolve, reject) => {

@@ -6,9 +6,10 @@ import type { ExecWire } from "./wire.ts";
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Creates the standard input of a command, which sends frames on its wire. Sends the end of input only if `isWanted`.
- * Drops writes after the command's end. Destroying the stream without an error ends the input. Destroying it with an
- * error calls `abandon`, so that the command does not mistake a part of the input for all of it.
+ * Creates the stream for a command's standard input, which sends its content as frames on the wire. The stream sends
+ * the end of input only if `isWanted`, and drops writes after the command's end. Destroying the stream without an error
+ * ends the input. Destroying it with an error calls `abandon`, so that the command does not mistake a part of the input
+ * for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
   // This function is asynchronous, because a wire that drops its input calls back at once for the next piece. Without a
@@ -26,7 +27,8 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   };
   const stream = new Writable({
     decodeStrings: true,
-    // A write to a command without standard input must fail. So its stream is not destroyed: it would ignore writes.
+    // A write to a command without standard input must fail. A destroyed stream would ignore the write, so this stream
+    // is not destroyed when it ends.
     autoDestroy: isWanted,
     write(bytes: Buffer, _encoding, done): void {
       void writePieces(bytes, done);
@@ -117,8 +119,9 @@ export class OutputStream extends Readable {
   }
 
   /**
-   * Throws GuestError if the stream already yields text, or if the command is kept: positions in the output of a kept
-   * command count bytes, so its stream cannot yield text in another encoding.
+   * Sets the encoding of a stream that yields bytes. Throws GuestError if the stream already yields UTF-8 text and
+   * another encoding is requested. Also throws GuestError if the stream of a kept command yields bytes, because
+   * positions in its output count these bytes.
    */
   override setEncoding(encoding: BufferEncoding): this {
     const isUtf8 = /^utf-?8$/i.test(encoding);
@@ -225,8 +228,8 @@ class TextPieces {
 }
 
 /**
- * Number of bytes of the first characters of a piece. If the piece contained bytes that are not UTF-8, its text does
- * not show that number; then returns 0, so that the whole piece counts as unread.
+ * Returns how many bytes the first `characters` characters of a piece had. This number is unknown if the piece
+ * contained invalid UTF-8; then returns 0, so that the whole piece counts as unread.
  */
 function readBytes({ text, bytes }: { readonly text: string; readonly bytes: number }, characters: number): number {
   if (characters === 0 || Buffer.byteLength(text) !== bytes) return 0;

@@ -61,17 +61,17 @@ export class ExecCall implements ExecWire {
    */
   #held: HeldFrame[] | undefined = [];
   /**
-   * The time limit at which the call was cancelled because the agent had not answered; undefined if that did not
-   * happen.
+   * The time limit at which the call was cancelled because the agent had not answered; undefined if the call was not
+   * cancelled for this reason.
    */
   #exceededMs: number | undefined;
-  /** Whether the agent has received the call's headers, as far as this side knows. */
+  /** Whether the call's headers had been sent when the time limit cancelled the call. */
   #isSent = false;
   readonly #stopTimer: () => void;
 
   /**
-   * @param options `requestTimeoutMs` is the time limit of the agent's first frame: a deadline of the gRPC call would
-   *   also end the running command
+   * @param options `requestTimeoutMs` limits only the wait for the agent's first frame. It does not become the deadline
+   *   of the gRPC call, because that deadline would also end the running command
    * @param first the first frame of the call
    * @throws GuestError if the channel is closed or the signal is aborted
    */
@@ -145,8 +145,8 @@ export class ExecCall implements ExecWire {
   }
 
   #write({ frame, sent }: HeldFrame): void {
-    // If the call has ended, drop the frame: it only means that the command ended first. If it were written, grpc-js
-    // would make the call fail.
+    // If the call has ended, the command ended before the frame was sent, which is not an error. So drop the frame;
+    // writing it would make grpc-js fail the call.
     if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
     else sent?.();
   }
