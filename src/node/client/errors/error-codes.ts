@@ -1,7 +1,7 @@
 /**
  * Advice for the user, by the stable code of each error that this library itself detects. The advice is empty if the
- * message says everything. Other values of `code` are the agent's reasons (docs/agent/operations.md), or the status of
- * a call without a reason. docs/node/client.md has the same table with the same words.
+ * message says everything. The `code` of any other GuestError is the agent's reason (docs/agent/operations.md), or the
+ * gRPC status if there is no reason. docs/node/client.md has the same table with the same words.
  */
 const CODES = {
   // No connection.

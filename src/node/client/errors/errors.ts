@@ -23,8 +23,8 @@ import { printable, printableCause } from "../../../shared/printable.ts";
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
 
 /**
- * Any other text. In a union with the texts that this version knows, `string` would make editors stop completing the
- * known ones; this type does not.
+ * Any string. If a union of string literals contained `string` itself, editors would no longer offer the literals as
+ * completions; with this type they do.
  */
 type Unknown = string & Record<never, never>;
 
@@ -90,7 +90,7 @@ export class GuestError extends Error {
 
   constructor(parts: GuestErrorParts) {
     const { reason, metadata: { field } = {} } = parts;
-    // The agent's errors name a field as the protobuf schema does.
+    // The agent names a field as the protobuf schema does; convert that name to the name of the option.
     const option = field && reason !== undefined ? optionOf(field) : field;
     super(
       printable(renamed(parts.message, field, option)),
@@ -129,7 +129,7 @@ export class GuestError extends Error {
 
   /**
    * Returns the message with another name in place of `option`, such as the name that the option has on the command
-   * line. It also replaces `option: true`.
+   * line. It also replaces `: true` after the option's name.
    */
   messageWith(name: string): string {
     const { field } = this.metadata;
@@ -183,9 +183,8 @@ export function unreadable(problem: string, cause?: unknown): GuestError {
 }
 
 /**
- * Returns a GuestError if grpc-js failed to decompress a message; undefined for other errors. Such an error is
- * recognised by its missing `details`, because grpc-js copies the status from an exception that has none (ResolvingCall
- * of 1.14).
+ * Returns a GuestError if grpc-js failed to decompress a message; undefined for other errors. Such an error has no
+ * `details`, because grpc-js copies the status from an exception without `details` (ResolvingCall of 1.14).
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
@@ -200,7 +199,7 @@ export interface FailedCall {
   readonly agentVersion: string | undefined;
   /** Why there is no connection, if the link knows. */
   readonly linkFailure: Cause | undefined;
-  /** The time limit at which the attempt to connect was given up; undefined for other errors. */
+  /** The time limit at which the attempt to connect was ended; undefined if the call failed for another reason. */
   readonly connectTimeoutMs?: number | undefined;
 }
 
@@ -230,7 +229,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
 }
 
-/** Makes grpc-js's error safe and short to print: the agent's words in it are escaped, and its metadata is left out. */
+/** Escapes control characters in the texts of grpc-js's error, and hides the error's metadata when it is printed. */
 function withoutControls(error: ServiceError): ServiceError {
   error.message = printable(error.message);
   error.details = printable(error.details);
@@ -238,10 +237,10 @@ function withoutControls(error: ServiceError): ServiceError {
   return Object.defineProperty(error, "metadata", { enumerable: false });
 }
 
-/** What grpc-js writes into the stack of its error before the stack of the call (callErrorFromStatus of 1.14). */
+/** In the stack of a grpc-js error, this text precedes the stack of the call (callErrorFromStatus of 1.14). */
 const FOR_CALL = "\nfor call at\n";
 
-/** Gives the error the stack of its call instead of that of the code that received the answer. */
+/** Replaces the stack of the error by the stack of the code that made the call. */
 function withCallersStack(error: GuestError): GuestError {
   const stack = (error.cause as ServiceError).stack ?? "";
   const at = stack.indexOf(FOR_CALL);
@@ -264,7 +263,10 @@ function statusName(code: number): GuestStatus {
   return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
 }
 
-/** The message for a missing method: the agent is older than this client, or another gRPC server answers. */
+/**
+ * Returns the message for a call whose method the server does not have: the agent is older than this client, or is not
+ * a guest agent. Returns undefined for other errors.
+ */
 function missingMethod(
   name: GuestStatus,
   details: ErrorDetails | undefined,
@@ -316,19 +318,19 @@ const REFUSED = "the agent refused the connection, usually because of the client
 
 /**
  * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A connection
- * that hangs may never get an answer. The limit for this case is shorter, because the caller has already waited until
- * the call's deadline.
+ * that hangs may never get an answer. The limit for a hanging connection is shorter, because the caller has already
+ * waited until the call's deadline.
  */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
 
 /**
- * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not in the list: restore steps may be about to
- * replace the authority that the guest accepts.
+ * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not in the list, because restore steps may be about
+ * to replace the certificate authority that the guest accepts.
  */
 const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
-  // A restored guest listens from its first instruction on. So if it refuses connections, it will not accept them later
-  // either.
+  // The agent of a restored guest listens as soon as the guest runs. If the guest refuses a connection, it will refuse
+  // later connections, too.
   "CONNECTION_REFUSED",
   "NOT_AN_AGENT",
   "CLIENT_CERTIFICATE_EXPIRED",
@@ -366,8 +368,8 @@ interface ErrorDetails {
 }
 
 /**
- * Decodes grpc-status-details-bin, a google.rpc.Status with the fields message = 2 and details = 3. Undefined if it is
- * malformed.
+ * Decodes grpc-status-details-bin, a google.rpc.Status with the fields message = 2 and details = 3. Returns undefined
+ * if the bytes are malformed.
  */
 export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   let message: string | undefined;
