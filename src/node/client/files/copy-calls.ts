@@ -4,7 +4,7 @@ import type { GuestPath, PlaceOptions } from "./path.ts";
 import type { ReadOptions } from "./read.ts";
 import type { FileStat } from "./stat.ts";
 
-/** The calls of Files that copies of directories make. */
+/** The methods of Files that `upload` and `download` call. */
 export interface CopyCalls {
   stat(path: GuestPath, options: PlaceOptions): Promise<FileStat>;
   lstat(path: GuestPath, options: PlaceOptions): Promise<FileStat>;

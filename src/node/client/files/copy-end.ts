@@ -2,8 +2,8 @@ import { abortedError, GuestError } from "../errors/errors.ts";
 import type { TimeLimit } from "../time-limit.ts";
 
 /**
- * Ends a copy early, at its caller's signal or its time limit. Calls to the agent end by themselves at that moment, but
- * without this class the copy could still wait for a local file system that does not answer. Must be disposed of.
+ * Ends a copy early, when its caller aborts it or at its time limit. Calls to the agent end by themselves at that time,
+ * but the copy could still wait for a local file system that does not answer. Must be disposed of.
  */
 export class CopyEnd implements Disposable {
   readonly #controller = new AbortController();
@@ -26,7 +26,8 @@ export class CopyEnd implements Disposable {
   /** Resolves with the value, or rejects with the GuestError if the copy is ended first. */
   async orEnd<Value>(promise: Value | Promise<Value>): Promise<Value> {
     const { signal } = this;
-    // If the copy has ended already, nobody awaits the promise, whose rejection would end the caller's process.
+    // If the copy has ended already, nothing awaits the promise. Without this handler, its rejection would then end the
+    // caller's process.
     if (promise instanceof Promise) promise.catch(() => undefined);
     signal.throwIfAborted();
     if (!(promise instanceof Promise)) return promise;
@@ -37,7 +38,7 @@ export class CopyEnd implements Disposable {
     });
   }
 
-  /** Also cancels the calls that use `signal`. */
+  /** Stops the timer, and cancels the calls that use `signal`. */
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
     this.#caller?.removeEventListener("abort", this.#onAbort);
@@ -50,8 +51,8 @@ export class CopyEnd implements Disposable {
 }
 
 /**
- * Time between the time limit and the forced end of a copy. It lets a call to the agent fail first, at the limit
- * itself, because that call's error explains more.
+ * Time between the time limit and the forced end of a copy. During this time, a call to the agent can fail because of
+ * the same limit, and its error explains more.
  */
 const GRACE_MS = 1_000;
 /** The longest delay that Node's timers accept. */

@@ -5,7 +5,7 @@ import { type ArchiveEntry, timeOfNanoseconds } from "./tree-entry.ts";
 
 const SLASH = Buffer.from("/");
 
-/** The caller's filter, which remembers the error that it has thrown. */
+/** Applies the caller's filter, and remembers the error that the filter has thrown. */
 export class CopyFilter {
   /** The error that the caller's function has thrown. */
   failure: { readonly error: unknown } | undefined;
@@ -15,7 +15,7 @@ export class CopyFilter {
     this.#filter = filter;
   }
 
-  /** Which entries of a directory to copy. Rejects with the caller's error. */
+  /** Resolves with whether to copy each of these entries of a directory. Rejects with the error of the caller's filter. */
   async choose(entries: readonly OfferedEntry[]): Promise<readonly boolean[]> {
     const chosen: boolean[] = [];
     const turns = new EventLoopTurns();
@@ -26,7 +26,10 @@ export class CopyFilter {
     return chosen;
   }
 
-  /** Yields the entries to copy. Everything in an excluded directory directly follows it. */
+  /**
+   * Yields the entries to copy. The content of a directory must follow the directory directly, so that it can be
+   * excluded with the directory.
+   */
   async *chosen(entries: AsyncIterable<ArchiveEntry>): AsyncGenerator<ArchiveEntry> {
     const turns = new EventLoopTurns();
     let excluded: Buffer | undefined;

@@ -15,12 +15,12 @@ export interface DirectoryCopy {
   readonly skipped: readonly string[];
 }
 
-/** An entry that `filter` decides about, with the attributes of the source. */
+/** The entry that is passed to `filter`, with its attributes at the source. */
 export interface CopyEntry {
   /** Path relative to the copied directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
-  /** "hard-link": with `hardLinks`, a further name of an earlier file of a download. */
+  /** "hard-link" means another name of a file that a download has already offered; only with `hardLinks`. */
   readonly type: FileType | "hard-link";
   /** Size in bytes; 0 for everything but a file. */
   readonly size: number;
@@ -60,9 +60,10 @@ interface CopyOptions {
    */
   readonly exclude?: readonly (string | Buffer)[] | undefined;
   /**
-   * Called for each entry below the directory that `exclude` does not exclude; the entry is copied only if it returns
-   * true, or a promise of true. An excluded directory is excluded with everything in it. `path` is relative to the
-   * directory. After a lost connection it may be called for an entry again. Default: everything is copied.
+   * Called for each entry below the directory, except for those that `exclude` matches. The entry is copied only if
+   * this function returns true, or a promise of true; a directory that is not copied is left out with everything in it.
+   * `path` is relative to the directory. After a lost connection, the function may be called again for an entry.
+   * Default: everything is copied.
    */
   readonly filter?: ((path: string, entry: CopyEntry) => boolean | Promise<boolean>) | undefined;
   /** Called with the size of each piece of content as it is copied. */
@@ -93,7 +94,7 @@ export function localBytes(path: LocalPath): string | Buffer {
   return typeof path === "string" ? path : Buffer.from(path.buffer, path.byteOffset, path.length);
 }
 
-/** Extracts the options about owners. Throws GuestError for an invalid number. */
+/** Returns the options about owners. Throws GuestError for an invalid number. */
 export function ownersOf({ keepOwners, uid, gid }: CopyOptions): Owners {
   return {
     keepOwners,
@@ -120,8 +121,8 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
   /** Descend into mount points below the directory. Default: true. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * Called for each entry that is not copied, as soon as that is known. Devices, FIFOs and sockets have the errno
-   * "EOPNOTSUPP".
+   * Called for each entry that could not be copied, as soon as its failure is known. Devices, FIFOs and sockets are
+   * reported with the errno "EOPNOTSUPP".
    */
   readonly onFailure?: WriteTreeOptions["onFailure"];
   /**
@@ -130,8 +131,8 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
    */
   readonly failFast?: boolean | undefined;
   /**
-   * Umask that is applied to the copied entries on this machine. With 0, they keep the modes that they have in the
-   * guest. Default: this process's umask.
+   * Umask that is applied to the copied entries on this machine. With 0, the entries keep the modes that they have in
+   * the guest. Default: this process's umask.
    */
   readonly umask?: number | undefined;
 }
@@ -154,8 +155,8 @@ export const DOWNLOAD: Names<DownloadOptions> = {
 };
 
 /**
- * Limit on the reconnects in one copy, and the time limit of each reconnect. Several are necessary, because a standby
- * followed by a restore breaks the connection more than once.
+ * Limit on the reconnects in one copy, and the time limit of each reconnect. One reconnect is not enough, because a
+ * standby followed by a restore breaks the connection more than once.
  */
 export const RESUMES = 10;
 export const REACH_TIMEOUT_MS = 30_000;

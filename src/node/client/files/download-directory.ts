@@ -44,8 +44,8 @@ export interface DownloadSource {
 }
 
 /**
- * Implements Files.download. After a lost connection it starts over, because the guest may have been rolled back, and
- * may now have different content under the same names, sizes and times.
+ * Implements Files.download. After a lost connection, the download starts over: the guest may have been rolled back to
+ * a snapshot, in which a file with the same name, size and time has other content.
  */
 export async function downloadDirectory(
   source: DownloadSource,
@@ -92,7 +92,10 @@ async function reached(
 interface Attempt {
   readonly limit: TimeLimit;
   readonly left: LeftOut;
-  /** With `keepExisting`: the directories that the copy has created. The copy may set attributes only of these. */
+  /**
+   * With `keepExisting`: the directories that the copy has created. The copy sets the attributes only of these
+   * directories.
+   */
   readonly made: Set<string>;
   readonly onBegun: () => void;
 }
@@ -138,14 +141,14 @@ async function attempt(
   };
   const onFailure = (rawName: Buffer, error: EntryError): void =>
     fail({ rawName, errno: error.errno, ...(error instanceof UnpackError && { local: true }) });
-  // Called for a hard link to a file that this call has not written: the file's first name may have been excluded, or
-  // may have failed.
+  // Called for a hard link to a file that this download has not written, because the name that the link refers to was
+  // excluded or failed.
   const missingFile = async ({ name }: TarEntry): Promise<TarEntry | undefined> => {
     try {
       const found = await files.lstat(joined(top, name), { ...call(), ...place });
       if (found.type !== "file") return undefined;
-      // Do not follow symlinks, because the directory's owner could replace the file by a symlink meanwhile, and the
-      // agent reads the target with its own privileges.
+      // Do not follow symlinks: the owner of the directory could meanwhile replace the file by a symlink, whose target
+      // the agent would read with the agent's privileges.
       const isBelow = typeof path === "string" && beneath === undefined;
       const within = isBelow ? { beneath: path, noSymlinks: true } : { beneath, noSymlinks: beneath !== undefined };
       const at = isBelow ? name : joined(top, name);

@@ -89,7 +89,7 @@ export interface ReadlinkOptions extends PlaceOptions {
   readonly encoding?: "utf8" | "buffer" | undefined;
 }
 
-/** The attributes to set. Those that are undefined stay unchanged. */
+/** The attributes to set. An attribute that is undefined stays unchanged. */
 export interface NewAttributes {
   /** Permission bits, at most 0o7777. */
   readonly mode?: number | undefined;
@@ -202,11 +202,11 @@ export class Files {
     return encoding === "buffer" ? linkTarget : linkTarget.toString();
   }
 
-  /** Returns the entries of a directory. With `recursive`, also returns the entries below them. */
+  /** Returns the entries of a directory. With `recursive`, also returns the entries of all directories below. */
   readdir(path: GuestPath, options: ReaddirOptions & { readonly withFileTypes: true }): Promise<DirectoryEntry[]>;
   /**
-   * Returns the names of a directory's entries. If there may be millions of them, use `opendir`, because `readdir` has
-   * all of them in memory at the same time.
+   * Returns the names of a directory's entries. For a directory with millions of entries, use `opendir`, because
+   * `readdir` has all names in memory at the same time.
    */
   readdir(path: GuestPath, options?: ReaddirOptions): Promise<string[]>;
   async readdir(path: GuestPath, options: ReaddirOptions = {}): Promise<string[] | DirectoryEntry[]> {
@@ -227,8 +227,8 @@ export class Files {
 
   /**
    * Creates a directory. If the path exists already, rejects with ALREADY_EXISTS. With `recursive`, accepts a directory
-   * that exists, and resolves with the path if this call has created it, otherwise with undefined. (Node resolves with
-   * the first directory that it has created, which the agent does not report.)
+   * that exists, and resolves with the path if this call has created the directory, otherwise with undefined. (Node
+   * resolves with the path of the first created directory, which the agent does not report.)
    */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<string | undefined> {
     checkOptions("the options of mkdir()", options, MKDIR);
@@ -250,8 +250,8 @@ export class Files {
   /**
    * Removes a file, a link or an empty directory. With `recursive`, removes a directory with everything in it. Resolves
    * with the number of removed entries. If some entries of a directory cannot be removed, removes all others and then
-   * rejects with REMOVE_INCOMPLETE. The metadata of that error has the numbers of entries that were `removed` and
-   * `left`.
+   * rejects with REMOVE_INCOMPLETE. The metadata of that error has the numbers of removed entries (`removed`) and of
+   * remaining entries (`left`).
    */
   async rm(path: GuestPath, options: RmOptions = {}): Promise<number> {
     checkOptions("the options of rm()", options, RM);
@@ -322,10 +322,10 @@ export class Files {
 
   /**
    * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
-   * `upload`, but does not copy setuid bits and owners, and applies the umask to modes. Changes nothing outside of the
-   * local directory, whatever the guest sends. Calls `onFailure` for each entry that cannot be read in the guest or
-   * written locally, copies all others, and then rejects with COPY_INCOMPLETE. If the local directory cannot be
-   * created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
+   * `upload`, but never copies setuid bits, copies owners only with `keepOwners`, and applies the umask to modes.
+   * Changes nothing outside of the local directory, whatever the guest sends. Calls `onFailure` for each entry that
+   * cannot be read in the guest or written locally, copies all others, and then rejects with COPY_INCOMPLETE. If the
+   * local directory cannot be created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
     const { downloadDirectory } = await import("./download-directory.ts");
@@ -335,7 +335,8 @@ export class Files {
   /**
    * Writes entries below a directory in one stream, which is efficient for many small files. Each file is written
    * completely or not at all. Resolves once everything is on the disk, unless `sync` is "none". The result lists the
-   * entries that failed. Agents before 0.3.0 fail with UNIMPLEMENTED before the first entry is requested.
+   * entries that failed. Agents before 0.3.0 fail with UNIMPLEMENTED before the client takes the first entry from
+   * `entries`.
    */
   writeTree(path: GuestPath, entries: TreeEntries, options: WriteTreeOptions = {}): Promise<TreeResult> {
     return writeTree(this.#channel, path, sentEntries(entries), options);

@@ -7,7 +7,7 @@ import { secondsNotBefore } from "../../tar/index.ts";
 const NONE = Buffer.alloc(0);
 const CURRENT_DIRECTORY = Buffer.from(".");
 
-/** The calls that are needed to follow symbolic links. */
+/** The calls to the guest that following symbolic links requires. */
 export interface LinkedGuest extends GuestFiles {
   /** Reads the entries of a directory without following links. Calls `onFailure` for each entry that is left out. */
   readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<ArchiveEntry>;
@@ -21,8 +21,8 @@ export interface FollowOptions {
 }
 
 /**
- * Yields the entries of a guest's directory, with the target of each symbolic link in place of the link. Reports a
- * broken link, and a link to a directory that contains the link, as a failed entry.
+ * Yields the entries of a directory in the guest. In place of each symbolic link, yields the target of the link.
+ * Reports a broken link, and a link to a directory that contains the link, as a failed entry.
  */
 export async function* withFollowedLinks(
   guest: LinkedGuest,
@@ -91,8 +91,8 @@ async function isAbove(
 
 /**
  * Identity of a directory. An inode number alone is ambiguous, because directories on different file systems may have
- * the same one, and the attributes have no device number. So change time, mode and owners are included; in practice, no
- * two directories agree in all of these.
+ * the same inode number, and the agent does not report device numbers. So the identity includes change time, mode and
+ * owners; in practice, no two directories agree in all of these.
  */
 function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: FileAttributes): string {
   return [inode, ctime?.getTime(), ctimeNanos, mode, uid, gid].join(" ");

@@ -10,7 +10,7 @@ const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** The calls that are needed to read single files. */
+/** The calls to the guest that reading a single file requires. */
 export interface GuestFiles {
   stat(path: Buffer, options: CallOptions): Promise<FileAttributes>;
   readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;
@@ -27,8 +27,8 @@ export function nanosecondsOf({ mtime, mtimeNanos }: Pick<FileAttributes, "mtime
 }
 
 /**
- * Creates the tree entry of a regular file in the guest. The content is read by a separate call, when the caller reads
- * it. If the file cannot be read, reading the content throws EntryError.
+ * Creates the tree entry of a regular file in the guest. The content is requested by a separate call, which begins when
+ * the caller begins to read the content. If the file cannot be read, reading the content throws EntryError.
  *
  * @param call returns the options of that separate call when it begins
  */

@@ -3,7 +3,10 @@ import type { LeftEntry } from "./tree-entry.ts";
 
 /** Limit on the entries that the error message names. */
 const NAMED = 3;
-/** Limit on failed entries. Their names are all kept in memory, so the copy fails at the limit. */
+/**
+ * Limit on entries that a copy leaves out. The copy fails at this limit, because all names of such entries are kept in
+ * memory.
+ */
 const LIMIT = 1_000_000;
 /** The errno that is reported for entries that a copy does not support: devices, FIFOs and sockets. */
 const UNSUPPORTED = "EOPNOTSUPP";
@@ -26,7 +29,7 @@ export class LeftOut {
     return this.#skipped;
   }
 
-  /** Names of all entries that were left out, as latin1 strings, which keep every byte. */
+  /** Names of all entries that were left out, decoded as latin1, which keeps every byte. */
   get names(): ReadonlySet<string> {
     return this.#names;
   }
@@ -38,7 +41,7 @@ export class LeftOut {
   add({ rawName, errno, local }: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
     const key = rawName.toString("latin1");
     if (this.#names.has(key)) return;
-    // The number of names is limited, because a hostile sandbox may report failures without end.
+    // The number of names must be limited, because a hostile sandbox may report failures without end.
     if (this.#names.size >= LIMIT) throw this.#incomplete({ files: 0, bytes: 0 });
     this.#names.add(key);
     const name = rawName.toString();
@@ -50,7 +53,7 @@ export class LeftOut {
     this.#onFailure?.({ name, rawName, errno, ...(local && { local }) });
   }
 
-  /** Counts failed entries whose names are not known, because an older agent names only the first 100. */
+  /** Adds a number of failed entries without names: an older agent names only the first 100. */
   addUnnamed(count: number): void {
     this.#failed += Math.max(0, count);
     this.#unnamed += Math.max(0, count);

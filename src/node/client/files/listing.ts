@@ -41,15 +41,21 @@ interface EntryHead {
 /** An entry of a directory, with the attributes of the entry itself. */
 export type ReadEntry = EntryHead & FileAttributes;
 
-/** An entry of a directory whose attributes could not be read. It has only a type, and `errno` says why. */
+/**
+ * An entry of a directory whose attributes could not be read, for the reason in `errno`. Of the attributes, only `type`
+ * is set.
+ */
 export type UnreadEntry = EntryHead & { readonly type: FileType } & {
   readonly [Name in Exclude<keyof FileAttributes, "type">]?: undefined;
 };
 
-/** An entry of a directory. It has all attributes if `size` is a number; in TypeScript, check for that. */
+/**
+ * An entry of a directory. The attributes could be read if `size` is a number; TypeScript needs this check before it
+ * accepts the other attributes.
+ */
 export type DirectoryEntry = ReadEntry | UnreadEntry;
 
-/** A number of levels that no tree has. */
+/** The depth that the request uses for Infinity; no tree has so many levels. */
 const ALL_LEVELS = 2 ** 32 - 1;
 export const OPENDIR: Names<OpendirOptions> = {
   ...PLACE,
@@ -61,7 +67,7 @@ export const OPENDIR: Names<OpendirOptions> = {
 
 /**
  * The entries of a directory, in the order in which the agent sends them. Each directory comes directly before its own
- * entries. Each iteration makes a call of its own.
+ * entries. Each iteration makes a separate call.
  */
 export class Listing implements AsyncIterable<DirectoryEntry> {
   readonly #channel: Channel;

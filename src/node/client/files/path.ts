@@ -20,7 +20,7 @@ export function pathFields(path: GuestPath): { readonly path: string; readonly r
   return isUtf8(path) ? { path: Buffer.from(path).toString() } : { path: "", rawPath: path };
 }
 
-/** Converts a path to the form of FileTree requests, which is always bytes. */
+/** Converts a path to bytes, the only form that FileTree requests have. */
 export function pathBytes(path: GuestPath): Uint8Array {
   if (typeof path !== "string") return path;
   checkText(path, "path");
@@ -46,7 +46,7 @@ export const PLACE: Names<PlaceOptions> = {
   noSymlinks: true,
 };
 
-/** The path and its restrictions in the form of FileTree requests. */
+/** Converts a path and its restrictions to the fields of FileTree requests. */
 export function placeOf(
   path: GuestPath,
   { beneath = "", noSymlinks = false }: PlaceOptions,
@@ -55,8 +55,8 @@ export function placeOf(
 }
 
 /**
- * Converts the restrictions to the form of single-file requests, in which `beneath` must be text. Throws GuestError
- * (INVALID_ARGUMENT) if it is not UTF-8.
+ * Converts the restrictions to the fields of single-file requests. Throws GuestError (INVALID_ARGUMENT) if `beneath` is
+ * not UTF-8, because these requests have only a text field for it.
  */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {
   readonly beneath: string;
@@ -74,7 +74,7 @@ export function numbers(given: Readonly<Record<string, number | undefined>>): Re
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
 }
 
-/** Limit on the nanoseconds since the last full second. */
+/** The largest number of nanoseconds that a time can have in addition to its full seconds. */
 const MOST_NANOS = 999_999_999;
 
 /** Converts a Date to the form of requests. Throws GuestError (INVALID_ARGUMENT) for an invalid Date. */

@@ -48,9 +48,9 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * Report further names of a file as entries of the type "hard-link". Only used with `crossMounts`, where the default
-   * is false, so that each name is a separate file. Without `crossMounts`, further names are always reported as
-   * "hard-link". Older agents always report separate files.
+   * Only used with `crossMounts`: report the second and every further name of a file as entries of the type
+   * "hard-link". Default: false, so that each name is a separate file. Without `crossMounts`, further names are always
+   * reported as "hard-link". Older agents always report separate files.
    */
   readonly hardLinks?: boolean | undefined;
   /**
@@ -59,9 +59,9 @@ export interface ReadTreeOptions extends PlaceOptions {
    */
   readonly followLinks?: boolean | undefined;
   /**
-   * Called for each entry that cannot be read, as soon as the agent reports it. The first 100 of them are also in
-   * `result`. Devices, FIFOs and sockets are reported with "EOPNOTSUPP". Older agents report at most 100 entries, and
-   * only at the end.
+   * Called for each entry that cannot be read, as soon as the agent reports it. The first 100 failed entries are also
+   * in `result`. Devices, FIFOs and sockets are reported with "EOPNOTSUPP". Older agents report at most 100 entries,
+   * and only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
@@ -79,8 +79,8 @@ type Part = NonNullable<ReadTreeResponse["part"]>;
 /**
  * The entries of a guest's directory and their content in one stream, as `readTree` yields them. Can be iterated only
  * once; leaving the loop cancels the call. If a file became shorter or cannot be read to its end, its content first
- * yields the bytes that could be read, and then throws GuestError (FILE_CHANGED). After that, the iteration can
- * continue with the next entry.
+ * yields the bytes that could be read, and then throws GuestError (FILE_CHANGED). The caller can nevertheless continue
+ * with the next entry.
  */
 export class TreeReading implements AsyncIterable<TreeEntry> {
   readonly #archive: ArchiveReading;
@@ -95,8 +95,8 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 
   /**
-   * Number of failed entries for which `onFailure` was not called, because older agents name only the first 100. It is
-   * 0 until the end of the tree.
+   * Number of failed entries for which `onFailure` was not called, because older agents name only the first 100. The
+   * number is 0 until the whole tree was read.
    */
   get unnamed(): number {
     return this.#archive.unnamed;
@@ -107,13 +107,13 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 }
 
-/** The same entries in the form of an archive, which copies use. */
+/** The entries of `readTree` as archive entries, which `download` uses. */
 export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
   readonly #channel: Channel;
   readonly #path: GuestPath;
   readonly #options: ReadTreeOptions;
   #result: TreeResult | undefined;
-  /** A part that arrived although bytes of the current file are missing. It belongs to the next entry. */
+  /** A message that arrived while bytes of the current file were missing. It belongs to the next entry. */
   #held: Part | undefined;
   #reported = 0;
 
@@ -291,7 +291,8 @@ function entryOf(
     mtimeNs,
     size: Number(size),
     sparse,
-    // A getter would be slower: defining one for each entry takes 2 µs, and reading it creates the generator anyway.
+    // Create the generator now. A getter would be slower: its definition takes 2 µs for each entry, and most callers
+    // read the content anyway.
     content: withZeros(pieces),
     pieces,
     readAll: isWhole ? () => bufferOf(data) : undefined,
@@ -310,7 +311,10 @@ function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
   return leftBytes - bytes;
 }
 
-/** Creates the error for an answer that no real agent sends. Hostile code in the sandbox may have replaced the agent. */
+/**
+ * Creates the error for an answer that a correct agent never sends. Hostile code in the sandbox may have replaced the
+ * agent.
+ */
 function untrue(what: string, item?: TreeItem): GuestError {
   const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
   const message = `invalid answer from the sandbox: it has ${what}${of}`;

@@ -33,12 +33,12 @@ export interface ReadFileOptions extends ReadOptions {
 const READ: Names<ReadOptions> = { ...PLACE, offset: true, length: true };
 const READ_FILE: Names<ReadFileOptions> = { ...READ, encoding: true };
 
-/** How many bytes a stream reads ahead. The agent sends pieces of this size. */
+/** How many bytes a stream reads ahead of its reader. The agent sends pieces of this size. */
 const AHEAD_BYTES = 256 * 1024;
 
 /** The largest file size (off_t). */
 const MAX_SIZE_BYTES = 2n ** 63n - 1n;
-/** Larger holes are split, because the size of a piece is a number, and numbers are exact only up to 2^53. */
+/** Limit on the size of a hole in one piece; larger holes are split. JavaScript numbers are exact only up to 2^53. */
 const MOST_HOLE_BYTES = 2n ** 52n;
 
 type Received<Value> = AsyncIterableIterator<Value, undefined, undefined>;
@@ -47,8 +47,8 @@ type Opened = ReturnType<typeof deferred<FileAttributes | undefined>>;
 /** The content of a file as a Node stream of bytes. The request is sent when the caller begins to read. */
 export class GuestReadStream extends Readable {
   /**
-   * Attributes of the opened file. Resolves once the file is being read, with undefined if the agent sends no
-   * attributes. Rejects with GuestError.
+   * Attributes of the opened file. Resolves as soon as the agent has sent them, or with undefined at the end of the
+   * file if the agent sends none. Rejects with GuestError if the file cannot be read.
    */
   readonly attributes: Promise<FileAttributes | undefined>;
   readonly #chunks: Received<Uint8Array>;
@@ -91,7 +91,7 @@ export class GuestReadStream extends Readable {
   }
 }
 
-/** Reads a whole file, or the part that the options name, into memory. Rejects with GuestError. */
+/** Reads a whole file, or the range that `offset` and `length` select, into memory. Rejects with GuestError. */
 export async function readFile(
   channel: Channel,
   path: GuestPath,
@@ -162,7 +162,10 @@ function receivedOf<Value>(
   });
 }
 
-/** Creates the error for an answer that no real agent sends. Hostile code in the sandbox may have replaced the agent. */
+/**
+ * Creates the error for an answer that a correct agent never sends. Hostile code in the sandbox may have replaced the
+ * agent.
+ */
 function untrue(what: string): GuestError {
   return failure("DATA_LOSS", "ANSWER_UNREADABLE", `invalid answer from the sandbox: it has ${what}`);
 }

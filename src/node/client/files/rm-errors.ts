@@ -4,7 +4,7 @@ import type { LeftEntry } from "./tree-entry.ts";
 /** Limit on the entries that the error message names. */
 const NAMED = 3;
 
-/** The error of `rm` if some entries of the directory remain. */
+/** Creates the error with which `rm` rejects if some entries of the directory remain. */
 export function removeIncomplete(removed: number, left: number, leftEntries: readonly LeftEntry[]): GuestError {
   const named = leftEntries.slice(0, NAMED).map(({ name, errno }) => `${name === "" ? "." : name}: ${errno}`);
   const more = left > named.length ? `; and ${left - named.length} more` : "";
@@ -14,7 +14,10 @@ export function removeIncomplete(removed: number, left: number, leftEntries: rea
   return new GuestError({ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata });
 }
 
-/** If an error of `rm` says that a directory is not empty, returns it with the option that removes the directory. */
+/**
+ * If `rm` failed because the directory is not empty, returns an error that also names the option `recursive`. Returns
+ * other errors unchanged.
+ */
 export function withRecursive(error: unknown): unknown {
   if (!(error instanceof GuestError) || error.reason !== "FOLDER_NOT_EMPTY") return error;
   const { status, reason, cause } = error;

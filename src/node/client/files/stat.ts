@@ -42,11 +42,11 @@ export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "l
   /** Inode number as a decimal text, because a JavaScript number cannot express all numbers of 64 bits. */
   readonly inode: string;
   /**
-   * Target of a symbolic link. It is present only in the results of `lstat` and of listings. It is given as bytes,
-   * because it need not be UTF-8.
+   * Target of a symbolic link. Present only in the results of `lstat` and of listings. Given as bytes, because a target
+   * need not be UTF-8.
    */
   readonly linkTarget?: Buffer;
-  /** Seconds since 1970 as a decimal text. Only set if Date cannot express the time. */
+  /** Modification time in seconds since 1970, as a decimal text. Only set if Date cannot express the time. */
   readonly mtimeSeconds?: string;
   readonly atimeSeconds?: string;
   readonly ctimeSeconds?: string;
@@ -74,7 +74,7 @@ export function attributesOf(message: StatPathResponse): FileAttributes {
   };
 }
 
-/** The attributes of a path with the entry's name. */
+/** Returns the attributes of a path together with the name of the entry. */
 export function statOf(path: GuestPath, message: StatPathResponse): FileStat {
   // Convert to latin1 and back, because latin1 keeps every byte.
   const text = Buffer.from(path).toString("latin1");

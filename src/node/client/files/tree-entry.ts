@@ -18,7 +18,10 @@ export interface TreeEntry {
   /** Path relative to the tree's root directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
-  /** Target of a symbolic link; for a hard link, the path of an earlier file. Bytes, because it need not be UTF-8. */
+  /**
+   * Target of a symbolic link; for a hard link, the path of an earlier file. Given as bytes, because a path need not be
+   * UTF-8.
+   */
   readonly linkTarget?: Buffer;
   readonly mode: number;
   /** User id of the owner. */
@@ -52,8 +55,8 @@ export interface NewTreeEntry {
   /** Path relative to the tree's root directory. */
   readonly name: GuestPath;
   /**
-   * Bytes of a `name` that is not UTF-8. Ignored if they do not match `name`, so that an entry is renamed by changing
-   * only its `name`.
+   * Bytes of a `name` that is not UTF-8. They are ignored if `name` differs from the text of these bytes, so that a
+   * caller can rename an entry by changing only its `name`.
    */
   readonly rawName?: Uint8Array | undefined;
   /** Target of a symbolic link; for a hard link, the path of an earlier file. */
@@ -66,13 +69,13 @@ export interface NewTreeEntry {
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
   /**
-   * Nanoseconds of `mtime` since its last full second. Ignored if they do not match the milliseconds of `mtime`,
-   * because then the caller has changed only `mtime`. Default: taken from the milliseconds of `mtime`.
+   * Nanoseconds of `mtime` since its last full second. Ignored if they do not match the milliseconds of `mtime`: the
+   * caller has then changed `mtime` alone. Default: taken from the milliseconds of `mtime`.
    */
   readonly mtimeNanos?: number | undefined;
   /**
    * Seconds since 1970 as a decimal text, for a time that Date cannot express. Ignored if `mtime` is a valid Date. A
-   * time before year 1 or after year 9999 becomes the nearest time that is in that range.
+   * time before year 1 or after year 9999 becomes the nearest time within these years.
    */
   readonly mtimeSeconds?: string | undefined;
   /** Size of `content` in bytes. Required for a file whose content is not text or bytes. */
@@ -81,9 +84,9 @@ export interface NewTreeEntry {
   readonly sparse?: boolean | undefined;
   /** The content of a file; text is sent as UTF-8. Default: empty. */
   readonly content?: string | Uint8Array | AsyncIterable<Uint8Array | string> | undefined;
-  /** The same content with its holes, in the form in which `readTree` provides it. */
+  /** The same content as `content`, but with holes in place of long runs of zeros, as `readTree` provides it. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** Returns the same content at once, as `readAll` of an entry of `readTree` does. */
+  /** Returns the same content as `content` at once, as `readAll` of an entry of `readTree` does. */
   readonly readAll?: (() => Buffer) | undefined;
 }
 
@@ -91,7 +94,7 @@ export interface NewTreeEntry {
 export type TreeEntries = Iterable<NewTreeEntry> | AsyncIterable<NewTreeEntry>;
 
 /**
- * An entry of a tree in the form of an archive, which directory copies use. Its content must be read before the next
+ * An entry of a tree as an archive entry, which `upload` and `download` use. Its content must be read before the next
  * entry is requested.
  */
 export interface ArchiveEntry extends TarEntry {
@@ -99,7 +102,7 @@ export interface ArchiveEntry extends TarEntry {
   readonly sparse?: boolean | undefined;
 }
 
-/** An entry to be sent: the mode and the time may be missing. */
+/** An archive entry for `writeTree`, in which the mode and the modification time are optional. */
 export type SentEntry = Omit<ArchiveEntry, "mode" | "mtimeSeconds"> & {
   readonly mode?: number | undefined;
   readonly mtimeSeconds?: number | undefined;
@@ -140,17 +143,20 @@ export function leftOf({ name, errno }: LeftMessage): LeftEntry {
   return { name: rawName.toString(), rawName, errno };
 }
 
-/** Whether an error comes from the call, and not from the caller's own source or loop. */
+/**
+ * Whether an error is a gRPC error of the call. Other errors come from the caller's iterator of entries, or from the
+ * caller's loop.
+ */
 export function isServiceError(error: unknown): error is ServiceError {
   return error instanceof Error && "code" in error && "details" in error;
 }
 
-/** A Buffer on the same memory. */
+/** Returns a Buffer on the same memory. */
 export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, length);
 }
 
-/** Converts nanoseconds since 1970 to seconds and nanoseconds. */
+/** Splits a time in nanoseconds since 1970 into full seconds and the remaining nanoseconds, which are never negative. */
 export function timeOfNanoseconds(timeNs: bigint): { readonly seconds: number; readonly nanos: number } {
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
   return { seconds: Number((timeNs - nanos) / NS_PER_SECOND), nanos: Number(nanos) };

@@ -18,21 +18,21 @@ import { invalidOption } from "../errors/errors.ts";
 import { NS_PER_SECOND, type SentEntry, timeOfNanoseconds } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 
-/** Files up to this size are sent in the same message as their item. */
+/** Limit on the size of a file whose content is sent in the same message as its item. */
 const SMALL_BYTES = 64 * 1024;
 /** Limit on the size of a message, for messages with many items and for those with a part of a large file. */
 const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
-/** How long an entry may wait until more entries have arrived that fit into the same message. */
+/** How long an entry waits for further entries that fit into the same message. */
 const LATE_MS = 50;
 const NONE = new Uint8Array(0);
 
 type Step = IteratorResult<SentEntry | undefined, unknown>;
 
 /**
- * The entries of a tree. The iterator may yield undefined in place of an entry, so that the sender can run the event
- * loop while the iterator skips entries. If an entry has already arrived, the iterator may return it without a promise,
- * which takes less CPU time.
+ * The entries of a tree. An iterator that skips entries may yield undefined in place of each, so that the sender can
+ * give other work of the event loop a turn. An asynchronous iterator may return an entry without a promise, which takes
+ * less CPU time.
  */
 export type SentEntries =
   | Iterable<SentEntry | undefined>
@@ -50,17 +50,20 @@ export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 export interface SenderParts {
   readonly write: Write;
   readonly orAnswer: UntilAnswered;
-  /** Whether the agent supports holes, and messages about items that fail after their header was sent. */
+  /** Whether the agent supports holes, and the message for an item whose content fails after the item was sent. */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
-  /** Called with an entry whose content cannot be read; sending continues with the others. If it throws, sending ends. */
+  /**
+   * Called with an entry whose content cannot be read. Sending continues with the next entry, unless this function
+   * throws.
+   */
   readonly onFailure: (entry: SentEntry, error: EntryError) => void;
-  /** Called with each entry whose item is sent, in the order of the items. */
+  /** Called for each entry when its item is sent. */
   readonly onSent?: ((entry: SentEntry) => void) | undefined;
 }
 
 /**
- * Thrown if an entry fails after its header was sent, and the agent is too old to be informed of that. The caller must
- * start over without that entry.
+ * Thrown if an entry fails after its header was sent, and the agent is too old for the message that reports such a
+ * failure. The caller must start over without that entry.
  */
 export class Unsendable extends Error {
   readonly entry: SentEntry;
@@ -74,8 +77,8 @@ export class Unsendable extends Error {
 }
 
 /**
- * Sends the entries of a tree until the agent has sent its final answer. Once that answer has arrived, does not wait
- * for slow entries any more.
+ * Sends the entries of a tree until the agent has sent its final answer. Once that answer has arrived, the sender no
+ * longer waits for slow entries.
  */
 export class TreeSender {
   readonly #parts: SenderParts;
@@ -89,7 +92,10 @@ export class TreeSender {
     this.#parts = parts;
   }
 
-  /** Sends all entries. Closes their iterator in any case. Rejects with errors of the iterator, and with Unsendable. */
+  /**
+   * Sends all entries, and in any case closes their iterator. Rejects with the error of the iterator, or with
+   * Unsendable.
+   */
   async send(entries: SentEntries): Promise<void> {
     const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();
     const turns = new EventLoopTurns();
@@ -179,7 +185,7 @@ export class TreeSender {
     this.#isAnswered = (await this.#parts.write(failureMessage(failed))) === ANSWERED;
   }
 
-  /** The content of a large file. Agents before 0.3.0 do not support holes. */
+  /** Returns the content of a large file, with holes only if the agent supports them. Agents before 0.3.0 do not. */
   #piecesOf({ content, pieces, sparse }: SentEntry): AsyncIterable<Piece> {
     return this.#parts.takes.holes && sparse === true ? (pieces ?? withHoles(content)) : content;
   }
@@ -197,8 +203,8 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // Wait for the previous message, but not for this one, so that the next message is filled while this one is being
-    // sent.
+    // Wait until the previous message was sent, but not for this message, so that the next message is filled while this
+    // one is being sent.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;
@@ -221,7 +227,7 @@ async function wholeOf({ name, size, content }: SentEntry): Promise<Buffer> {
   return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
 }
 
-/** Limit on the size of a protobuf field without its value. */
+/** Limit on the size of the tag and the length of a protobuf field. */
 const FIELD_BYTES = 16;
 const FIELD = WriteTreeRequestSchema.field;
 
@@ -278,8 +284,8 @@ function timeOf(mtimeSeconds: number | undefined, mtimeNs: bigint | undefined): 
 }
 
 /**
- * Rounds down to full seconds. In an archive only a pax header can contain a fraction, and then `mtimeNs` contains the
- * exact time.
+ * Rounds down to full seconds, and returns nanoseconds. Nothing is lost: in an archive, only a pax header can contain a
+ * fraction of a second, and then `mtimeNs` has the exact time.
  */
 function wholeSecondsNs(seconds: number): bigint {
   return BigInt(Math.floor(seconds)) * NS_PER_SECOND;

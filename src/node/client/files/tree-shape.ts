@@ -19,8 +19,9 @@ const NANOS_PER_SECOND = 1_000_000_000;
 const NS_PER_MS = 1_000_000;
 
 /**
- * An entry of an archive in the shape of `readTree`. `pieces` and `readAll` are getters of the class instead of own
- * properties, so that a copy such as `{ ...entry, content }` does not contain them: they would return the old content.
+ * A TreeEntry, made from an archive entry. `pieces` and `readAll` are getters of the class instead of own properties,
+ * so that a copy such as `{ ...entry, content }` does not contain them. In such a copy, they would return the old
+ * content.
  */
 class ReadEntry implements TreeEntry {
   readonly type: TreeEntry["type"];
@@ -69,12 +70,15 @@ class ReadEntry implements TreeEntry {
   }
 }
 
-/** Converts an entry of an archive to the shape that `readTree` yields. */
+/** Converts an archive entry to the TreeEntry that `readTree` yields. */
 export function treeEntryOf(entry: ArchiveEntry): TreeEntry {
   return new ReadEntry(entry);
 }
 
-/** Converts entries for `writeTree`. Fails with GuestError (INVALID_ARGUMENT). */
+/**
+ * Converts the caller's entries for `writeTree`. The iteration throws GuestError (INVALID_ARGUMENT) at an invalid
+ * entry.
+ */
 export function sentEntries(entries: TreeEntries): Iterable<SentEntry> | AsyncIterable<SentEntry> {
   return Symbol.iterator in entries ? mapped(entries) : mappedAsync(entries);
 }

@@ -74,13 +74,19 @@ class Upload {
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
   readonly #filter: CopyFilter | undefined;
-  /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
+  /**
+   * The entries that this attempt has sent, in the order of sending. The keys are names decoded as latin1, which keeps
+   * every byte.
+   */
   #sent = new Map<string, SentFile | ArchiveEntry["type"]>();
-  /** How many of the entries in `#sent` the agent has reported as done. */
+  /** How many of the first entries in `#sent` the agent has reported as done. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
   readonly #written = new Map<string, SentFile>();
-  /** The guest's time before anything was written. If it is undefined, the time is not known, and no file is skipped. */
+  /**
+   * The guest's clock before this call wrote anything. Undefined if the agent does not report it; then no file is
+   * skipped after a reconnect.
+   */
   #begunNs: bigint | undefined;
   #isBegun = false;
   #files = 0;
@@ -157,7 +163,7 @@ class Upload {
       throw new EntryError("ENOTDIR", `${this.#local.toString()} is not a directory`);
     } catch (error) {
       reading[Symbol.dispose]();
-      // The filter may fail before the first entry is taken from the thread.
+      // If the caller's filter has failed, throw its error instead of the resulting error of the thread.
       if (this.#filter?.failure !== undefined) throw this.#filter.failure.error;
       throw error instanceof GuestError ? error : sourceFailure("the entries", error);
     }
@@ -180,7 +186,8 @@ class Upload {
 
   #mayResume(error: unknown, resumes: number): error is GuestError {
     if (!(error instanceof GuestError) || resumes === RESUMES || this.#limit.isOver) return false;
-    // DEADLINE_EXCEEDED may come from the shorter limit for reaching the agent, while the whole copy still has time.
+    // DEADLINE_EXCEEDED may come from the time limit of a single reconnect, which is shorter than the limit of the
+    // copy.
     const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
     return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
   }
@@ -276,14 +283,14 @@ class Upload {
   }
 
   /**
-   * Whether the entry was left unchanged because it exists and `keepExisting` is set. This does not include an existing
-   * file where a directory was sent, which is a failure.
+   * Whether a reported entry is no failure, because `keepExisting` is set and the entry already exists in the guest. An
+   * existing file in place of a directory is a failure.
    */
   #isKept({ rawName, errno }: LeftEntry): boolean {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";
   }
 
-  /** Adds the files that the last attempt has certainly written to `#written`. */
+  /** Adds files to `#written`: those that the agent has reported as done in the last attempt. */
   #noteWritten(): void {
     let index = 0;
     for (const [name, file] of this.#sent) {
@@ -296,10 +303,10 @@ class Upload {
   }
 
   /**
-   * Names of the files that this call has written and that are still unchanged. Comparing size and modification time is
-   * not enough, because a rollback of the guest may have brought back the file of an earlier build with the same size
-   * and time. Such a file is recognised by its change time (ctime), which only the guest's kernel sets: it is earlier
-   * than the begin of this call.
+   * Returns the files that this call has written and that are still unchanged. Comparing size and modification time is
+   * not enough: a rollback of the guest may have restored an older file with the same size and modification time. The
+   * change time (ctime) of such an older file, which only the guest's kernel can set, is before the begin of this
+   * call.
    */
   async #stillThere(): Promise<ReadonlyMap<string, SentFile>> {
     this.#noteWritten();
@@ -344,8 +351,8 @@ class Upload {
   }
 
   /**
-   * Yields every entry below the directory that the guest does not have yet. In place of each other entry it yields
-   * undefined.
+   * Yields every entry below the directory that must be sent. Yields undefined for each entry that the guest already
+   * has, and for each entry that failed.
    */
   #entries(reading: LocalReading, skipped: { entries: number; bytes: number }): SentEntries {
     const next = (): IteratorResult<ArchiveEntry | undefined> | Promise<IteratorResult<ArchiveEntry | undefined>> => {
@@ -381,8 +388,8 @@ class Upload {
 }
 
 /**
- * Converts a time to nanoseconds since 1970. `nanos` are the nanoseconds since the last full second. They include the
- * milliseconds of the Date, which has no smaller unit.
+ * Converts a time to nanoseconds since 1970. `nanos` is the whole fraction of the second, so the milliseconds of the
+ * Date are not added to it.
  */
 function nanosecondsOf(time: Date, nanos: number): bigint {
   const ms = BigInt(time.getTime());

@@ -16,7 +16,7 @@ import { isRefusal, isTransient } from "../errors/transient.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
-/** Options of `watch`. Those that Node's fs.watch also has are named as in fs.watch. */
+/** Options of `watch`. An option that Node's fs.watch also has is named as in fs.watch. */
 export interface WatchOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
   /** Also watch all directories below the watched one, including those that are created later. Default: false. */
   readonly recursive?: boolean | undefined;
@@ -31,9 +31,9 @@ export interface WatchOptions extends PlaceOptions, Pick<KeptOptions, "resume"> 
 /** A change in a watched directory. */
 export interface DirectoryEvent {
   /**
-   * Kind of the change. "created" and "removed" are also reported for entries that were moved into the watched
-   * directories from elsewhere, or out of them. "closed": a file that was open for writing was closed. "ready": from
-   * now on all changes are reported. "rescan": changes in this directory and below it may have been missed, so list it
+   * Kind of the change. An entry that is moved into the watched directories from elsewhere is "created"; an entry that
+   * is moved out of them is "removed". "closed": a file that was open for writing was closed. "ready": from now on all
+   * changes are reported. "rescan": changes in this directory and below may have been missed, so list the directory
    * again.
    */
   readonly eventType: "ready" | "created" | "modified" | "closed" | "attributes" | "removed" | "moved" | "rescan";
@@ -59,7 +59,7 @@ const OPTIONS: Names<WatchOptions> = {
   crossMounts: true,
   resume: true,
 };
-/** Treat kinds that only newer agents know as a "rescan" of their path. */
+/** Names of the event kinds. A kind that is not listed here comes from a newer agent, and is reported as "rescan". */
 const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["eventType"]>>> = {
   [WatchEventKind.CREATED]: "created",
   [WatchEventKind.MODIFIED]: "modified",
@@ -70,7 +70,7 @@ const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["event
 };
 const LONGEST_PAUSE_MS = 2_000;
 
-/** The channel of a watch, and how the watch gets a new one. */
+/** The channel of a watch, and how the watch creates a new channel after a lost connection. */
 export interface WatchParts {
   readonly channel: Channel;
   /** Creates a channel to the agent. */

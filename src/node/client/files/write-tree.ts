@@ -15,7 +15,7 @@ import { isServiceError, type LeftEntry, leftOf, resultOf, type SentEntry, type 
 import { type SentEntries, TreeSender, type Write } from "./tree-sender.ts";
 import { sourceFailure, untilAnswered } from "./write.ts";
 
-/** Limit on the failures in a result. */
+/** Limit on the failed entries that a result lists. */
 const NAMED_FAILURES = 100;
 
 /** Options of `writeTree`. */
@@ -34,8 +34,8 @@ export interface WriteTreeOptions extends PlaceOptions {
    */
   readonly sync?: "all" | "none" | undefined;
   /**
-   * Called for each entry that fails, as soon as the agent reports it or its content cannot be read. The first 100 of
-   * them are also in `failures` of the result. Older agents report at most 100 entries, and only at the end.
+   * Called for each entry that fails, as soon as the agent reports it or its content cannot be read. The first 100
+   * failed entries are also in `failures` of the result. Older agents report at most 100 entries, and only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
   /** Called with the numbers of entries and bytes that the agent has written so far. */
@@ -54,11 +54,11 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 };
 
 /**
- * Writes entries below a directory of the guest in one stream. Requests the first entry only after the agent has opened
- * the directory, so that no entry is consumed if the agent refuses the call (an older agent with UNIMPLEMENTED).
- * Rejects with GuestError. If the iterator of the entries failed, its error is the cause.
+ * Writes entries below a directory of the guest in one stream. Takes the first entry from the iterator only after the
+ * agent has opened the directory, so that no entry is consumed if the agent refuses the call. (An older agent refuses
+ * it with UNIMPLEMENTED.) Rejects with GuestError; if the iterator failed, its error is the cause.
  *
- * @param onSent called with each entry whose item is sent, in the order in which the agent counts entries as done
+ * @param onSent called for each entry when its item is sent; the agent counts entries as done in the same order
  */
 export async function writeTree(
   channel: Channel,
@@ -115,7 +115,7 @@ export async function writeTree(
     const { holes = false, itemFailures = false } = result ?? {};
     takes = { holes, itemFailures };
     const followed = follow().finally(() => answered.resolve());
-    // A refusal also ends the sending, and is reported below.
+    // Mark this rejection as handled, because it is awaited only after all entries were sent.
     followed.catch(() => undefined);
     const sender = new TreeSender({ write, orAnswer, takes, onFailure: (...failed) => unsent.add(...failed), onSent });
     await sender.send(entries).catch((error: unknown) => {
@@ -163,7 +163,7 @@ class Unsent {
     }
   }
 
-  /** Adds the failed entries of this object to the agent's result. */
+  /** Returns the agent's result with the failed entries of this object added. */
   with({ entries, failed, failures }: TreeResult): TreeResult {
     const named = [...this.#first, ...failures].slice(0, NAMED_FAILURES);
     return { entries, failed: failed + this.#count, failures: named };
