@@ -23,10 +23,7 @@ function line([name, { summary }]: readonly [string, CommandEntry]): string {
   return `  ${name.padEnd(18)}${summary}`;
 }
 
-/**
- * Options that may also come before the command's name. The keys are their spellings, and the values say whether an
- * option has a value.
- */
+/** Options that may also come before the command's name. Maps each spelling of an option to whether it takes a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name"].map(
     (option) => [option, true] as const,

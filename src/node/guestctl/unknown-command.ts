@@ -26,7 +26,7 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
   return `unknown command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
 }
 
-/** The word may be a program in the sandbox: users often forget "exec". */
+/** Suggests "guestctl exec", because the unknown word may be a program in the sandbox, and users often forget "exec". */
 function programOf(name: string): string | undefined {
   return /^[\w.+-]+$/.test(name)
     ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox, "guestctl --help" lists the commands`

@@ -36,7 +36,7 @@ function withYear(value: unknown): unknown {
   return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
 }
 
-/** Converts an answer of the library to the JSON form of its message. This includes dates and 64-bit numbers. */
+/** Converts an answer of the client library, with its dates and 64-bit numbers, to the JSON form of the message. */
 export function schemaObject(schema: DescMessage, answer: object): object {
   return messageObject(schema, inMessage(schema, answer));
 }
@@ -66,7 +66,7 @@ function timestampOf(time: Date, nanos: number): Timestamp {
   return create(TimestampSchema, { seconds: BigInt(Math.floor(time.getTime() / 1_000)), nanos });
 }
 
-/** Health in the schema's form. */
+/** Converts the health of a guest to JSON with the schema's field names (HealthResponse). */
 export function healthObject(health: Health): object {
   return schemaObject(HealthResponseSchema, health);
 }
@@ -90,7 +90,7 @@ function typeNumber(type: FileType): TypeNumber {
   return type === "file" ? TypeNumber.REGULAR : (TYPES.get(type) ?? TypeNumber.UNSPECIFIED);
 }
 
-/** Numbers of the types by the library's names. For example, "character-device" stands for CHARACTER_DEVICE. */
+/** The schema's number of each file type, by the library's name: for "character-device", that of CHARACTER_DEVICE. */
 const TYPES: ReadonlyMap<string, TypeNumber> = new Map(
   FileTypeSchema.values.map(({ localName, number }): [string, TypeNumber] => [
     localName.toLowerCase().replaceAll("_", "-"),
@@ -107,7 +107,7 @@ function secondsText(time: Date | undefined): string | undefined {
   return time === undefined ? undefined : String(Math.floor(time.getTime() / 1_000));
 }
 
-/** A kept command in the schema's form, except for `exit`, which is the same as in "exec --json". */
+/** Converts a kept command to JSON with the schema's field names. Only `exit` has the form that "exec --json" uses. */
 export function keptObject(schema: DescMessage, { exit, ...exec }: CommandInfo | EndedCommand): object {
   return { ...schemaObject(schema, exec), ...(exit && { exit: exitObject(exit) }) };
 }

@@ -28,9 +28,9 @@ import {
 
 const TITLES = ["PID", "USER", "STATE", "CPU %", "CPU TIME", "MEMORY", "BELONGS TO", "COMMAND LINE"];
 const DEFAULT_INTERVAL_MS = 2_000;
-/** Reading a process costs the agent some 50 us, so polling faster would take CPU time from the guest's own work. */
+/** Lower limit of --interval. Reading one process costs the agent some 50 us, which it takes from the guest's own work. */
 const LEAST_INTERVAL_MS = 500;
-/** Interval before the first table, because a share needs two readings. */
+/** Upper limit of the time before the first table, which can be shown only after a second reading. */
 const FIRST_INTERVAL_MS = 1_000;
 const ENTER_SCREEN = "\x1b[?1049h\x1b[?25l";
 const LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l";

@@ -63,8 +63,8 @@ absent.`,
 });
 
 /**
- * Share of all processors that was busy between two reports, in per cent with one decimal. Undefined if the guest does
- * not report its processors, or has booted in between.
+ * Share of all processors' time that was busy between two reports, in per cent with one decimal. Undefined if the guest
+ * does not report its processors, or rebooted between the reports.
  */
 function busyPercent(before: GuestUsage, { cpu, uptimeUs }: GuestUsage): number | undefined {
   const elapsedUs = uptimeUs - before.uptimeUs;

@@ -3,8 +3,8 @@ import { CONNECTION_CHANNEL, type ConnectionEvent } from "../../client/index.ts"
 import { type Host, waitedFor } from "../cli/index.ts";
 
 /**
- * Delay before the line is shown. It is long enough that no line is shown for most successful connections, which may
- * take some hundred milliseconds on a busy machine.
+ * Delay before the message "connecting to …" is shown. It is longer than most successful connections take, which may be
+ * some hundred milliseconds on a busy machine.
  */
 const FIRST_AFTER_MS = 1_000;
 

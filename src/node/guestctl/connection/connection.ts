@@ -88,8 +88,9 @@ export function isDialError(error: unknown): error is Error {
 }
 
 /**
- * Creates a client and checks that the agent answers. This is for streams and file transfers, which have no time limit
- * themselves. Throws the same errors as openClient, and GuestError if there is no answer in time.
+ * Creates a client and checks that the agent answers within ANSWER_TIMEOUT_MS. Streams and file transfers need this
+ * check, because they have no time limit of their own. Throws the same errors as openClient, and GuestError if the
+ * agent does not answer.
  */
 export async function answeringClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   const client = await openClient(values, host);
@@ -114,7 +115,7 @@ async function reportTarget(target: AgentTarget, host: NodeJS.Process): Promise<
   reportConnections(report);
 }
 
-/** The addresses of an agent, or `bridge COMMAND`. */
+/** Describes the target for the user: its addresses, or `bridge COMMAND`. */
 function whereOf({ address, bridge }: AgentTarget): string {
   return bridge === undefined ? wholeAddresses(address ?? "").join(", ") : `bridge ${bridge}`;
 }

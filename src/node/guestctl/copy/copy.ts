@@ -46,7 +46,8 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
     throw new CliError(`${destination} must be a directory, because there are several sources`);
   for (const source of sources) {
     const name = basename(source);
-    // As in cp(1), the content of `..` goes into the directory itself, not above it.
+    // As cp(1) does, copy the content of the source `..` into the destination itself, not into the destination's
+    // parent.
     const below = name === ".." ? "" : name;
     const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const directory = intoDirectory ? destination : undefined;
@@ -69,7 +70,7 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
   const isDirectory = isUpload
     ? (await locally(source, stat(nameOf(source)))).isDirectory()
     : (await client.files.stat(nameOf(source))).type === "directory";
-  // As in cp(1), a single directory is copied under the new name.
+  // As in cp(1), a single source directory is copied under the name of the destination, so do not create it here.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(
@@ -168,7 +169,7 @@ interface CopyOrder {
   readonly sandbox: string | undefined;
 }
 
-/** Standard input or output, as a tar archive. */
+/** The argument that stands for a tar archive on standard input or output. */
 const STREAM = "-";
 
 /** A path in a sandbox: `:PATH`, or `NAME:/PATH` with the name of a sandbox of this node, as in scp(1) and docker. */
@@ -220,7 +221,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
 /** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, which are rejected with advice. */
 const NAMED = /^(?:[^/:@]+[@/])?([^/:@]+):(.*)$/s;
 
-/** A path in the form that `cp` expects. */
+/** Adds the leading colon and slash that `cp` expects. */
 function remoteForm(path: string): string {
   return `:${path.startsWith("/") ? "" : "/"}${path}`;
 }

@@ -6,7 +6,7 @@ import { CliError } from "../cli/index.ts";
 /** zstd requires Node 22.15; the Node that guestctl is packaged with has it. */
 const createZstdDecompress = Reflect.get(zlib, "createZstdDecompress") as (() => NodeJS.ReadWriteStream) | undefined;
 
-/** The first bytes of compressed formats, and how to decompress each: with Node, or a program of this machine. */
+/** The first bytes of each compressed format, and what decompresses it: Node, or a command that the user must run. */
 const FORMATS: readonly {
   readonly name: string;
   readonly magic: readonly number[];

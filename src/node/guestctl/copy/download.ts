@@ -55,8 +55,8 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
   const removeAtExit = (): void => rmSync(temporary, { force: true });
   host.once("exit", removeAtExit);
   const remove = async (): Promise<void> => {
-    // This call is asynchronous, because a synchronous one would block the signal handler if the file system did not
-    // answer.
+    // Remove the file asynchronously, because a synchronous call would block the signal handler while the file system
+    // does not answer.
     host.off("exit", removeAtExit);
     await rm(temporary, { force: true });
   };
@@ -117,8 +117,9 @@ interface Sink {
 }
 
 /**
- * Reads a file, but no more than the size that its attributes reported. Returns a function that adds the file to the
- * report. Throws CliError if the file is too large, and EntryError if it became shorter.
+ * Reads a file up to the size in its attributes. If the size is 0, or the kernel generates the file, reads it to EOF.
+ * Returns a function that adds the file to the report. Throws CliError if the size exceeds 2^53 - 1 bytes, and
+ * EntryError if the file has become shorter.
  */
 async function receive(
   { client, progress, report }: CopyParts,
@@ -172,7 +173,7 @@ export async function downloadLink(
   report.files += 1;
 }
 
-/** Copies a directory out of the sandbox. Needs no program of the image. */
+/** Copies a directory out of the sandbox. The agent reads the directory, so the image need not contain tar. */
 export async function downloadTree(parts: CopyParts, remote: string, local: string): Promise<void> {
   const { client, progress, report, options } = parts;
   const { failFast, exclude, keepsModes, oneFileSystem, owners, hardLinks, followLinks, keepExisting } = options;

@@ -20,7 +20,7 @@ export function isReason(error: unknown, reason: string): boolean {
   return error instanceof GuestError && error.reason === reason;
 }
 
-/** The path, or its nearest ancestor that exists. */
+/** Returns the path if it exists, otherwise its nearest ancestor that exists. */
 export async function existingDirectory(client: GuestClient, remote: string): Promise<string> {
   let directory = remote;
   while (directory !== "/" && (await statIfThere(client, directory)) === undefined)

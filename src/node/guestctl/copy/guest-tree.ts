@@ -38,7 +38,7 @@ const ERRNOS: ReadonlyMap<string, string> = new Map([
 const NONE = Buffer.alloc(0);
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** How to read a tree. */
+/** Parameters for reading a directory tree of the sandbox. */
 export interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip" | "skipUnnamed">;
@@ -101,7 +101,7 @@ export async function* archiveEntries(entries: AsyncIterable<TreeEntry>): AsyncG
 
 /** Limit on the size of a generated file. A larger file is not text, but for example an image of the kernel's memory. */
 const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
-/** Reading a generated file may never reach EOF; /proc/kmsg is an example. */
+/** Time limit for reading a generated file, because some, such as /proc/kmsg, never reach EOF. */
 const GENERATED_TIMEOUT_MS = 5_000;
 
 /** Reads a file that the kernel generates, whose size is only known after reading it. Skips a file that cannot be read. */
@@ -130,8 +130,8 @@ export async function* generated(
 }
 
 /**
- * Reads exactly as many bytes as the file had when it was listed. Follows no symlink: the agent reads with its own
- * privileges, and the directory's owner could replace the file by a symlink meanwhile. Throws EntryError for a file
+ * Reads exactly as many bytes as the file had when it was listed. Follows no symlinks, because the agent reads with its
+ * own privileges, and the directory's owner could have replaced the file by a symlink. Throws EntryError for a file
  * that became shorter, is gone or cannot be read, and TarError for an answer with more bytes.
  */
 export async function* contentOf(

@@ -20,7 +20,7 @@ export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) =>
   };
 }
 
-/** Called for an entry that cannot be copied although the copy continues. `why` is the reason for the user. */
+/** Called for an entry that cannot be copied although the copy continues. `why` is the reason as shown to the user. */
 type OnFailure = (name: Buffer, error: unknown, why: string) => void;
 
 /**
@@ -47,14 +47,14 @@ export class GuestTarget {
     this.#onFailure = onFailure;
   }
 
-  /** Creates all entries, several files concurrently. An entry that fails ends the copy only with --fail-fast. */
+  /** Creates all entries, up to `atOnce` files concurrently. An entry that fails ends the copy only with --fail-fast. */
   async fill(entries: Iterable<UploadEntry> | AsyncIterable<UploadEntry>, atOnce: number): Promise<void> {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Only files whose content is in memory are written concurrently. Other entries must wait for the one before: an
-      // entry may be inside a directory or replace a symlink that comes before it, and streamed content must be read
-      // before the next entry.
+      // Only files whose content is in memory are written concurrently. After any other entry, wait until it is
+      // complete: the next entry may be inside that directory or replace that symlink, and streamed content must be
+      // read before the next entry.
       const isConcurrent = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };
@@ -71,7 +71,10 @@ export class GuestTarget {
       await this.#orFailed(name, this.#client.files.setAttributes(path, attributes, { beneath: this.#beneath }));
   }
 
-  /** Rejects with an error that ends the whole copy. */
+  /**
+   * Awaits the creation of an entry. Reports a failure that concerns this entry alone. Rejects with any other error,
+   * because it ends the whole copy.
+   */
   async #orFailed(name: Buffer, made: Promise<unknown>): Promise<void> {
     try {
       await made;

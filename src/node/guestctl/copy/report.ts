@@ -57,9 +57,9 @@ export function errnoWords(errno: string): string {
   return errno;
 }
 
-/** Limit on the names that a terminal shows: if there were more, the first ones would scroll out of view. */
+/** Limit on the skipped names that are shown on a terminal. With more names, the first ones scroll out of view. */
 const SHOWN = 20;
-/** Limit on the names that are kept for JSON output, because a sandbox may report failures without end. */
+/** Limit on the skipped names that are kept for JSON output, because a sandbox may report failures without end. */
 const KEPT = 1_000_000;
 
 /** Counts copied entries, and collects the skipped ones with their reasons. */
@@ -91,7 +91,7 @@ export class CopyReport {
     this.fail(`skipped ${name}: ${reason}`, `${name}: ${reason}`);
   }
 
-  /** Reports why a source is skipped. Does so immediately, or, on a terminal, after the progress line has ended. */
+  /** Reports why something was skipped: on a terminal after the progress line has ended, otherwise immediately. */
   fail(line: string, forPrograms: string = line): void {
     this.#skippedCount += 1;
     if (this.#isForPrograms) {
@@ -107,7 +107,7 @@ export class CopyReport {
     this.#skippedCount += count - 1;
   }
 
-  /** Prints the lines that were held back for a terminal. */
+  /** On a terminal, prints the lines about skipped entries, which were held back while progress was shown. */
   show(): void {
     if (this.#isForPrograms || !this.#stderr.isTTY) return;
     for (const line of this.#skipped) this.note(line);
@@ -130,7 +130,10 @@ export class CopyReport {
 
 /** Delay before anything is shown, so that a short copy shows nothing. */
 const FIRST_AFTER_MS = 500;
-/** Interval at which the line is redrawn, even while nothing is transferred, because the seconds in it must advance. */
+/**
+ * Interval at which the progress line is redrawn, even while nothing is transferred, because it shows the elapsed
+ * seconds.
+ */
 const EVERY_MS = 250;
 const BAR_WIDTH = 24;
 /** Assumed width of a terminal that does not report it. */
@@ -159,7 +162,7 @@ export class Progress implements Disposable {
     this.#bytes += bytes;
   }
 
-  /** Clears the line. */
+  /** Clears the progress line. */
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
     if (this.#isShown) this.#terminal.write("\r\u001b[K");

@@ -2,7 +2,10 @@ import { GuestError } from "../../client/index.ts";
 import { failureWords } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** Reasons of the agent that are about a single path, and codes of the library that are about a single local file. */
+/**
+ * Error codes that concern a single path: reasons that the agent sends, and codes of the client library about a local
+ * file.
+ */
 const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "ALREADY_EXISTS",
   "CHECKSUM_MISMATCH",
@@ -21,7 +24,7 @@ const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "SIZE_MISMATCH",
   "SOURCE_FAILED",
 ]);
-/** Names of local errors about a single path. */
+/** Names of the error classes of guestctl and its tar library that concern a single path. */
 const LOCAL: ReadonlySet<string> = new Set(["CliError", "EntryError", "UnpackError"]);
 
 /** Why one source could not be copied, if the other sources still can be. Undefined if the error ends the whole copy. */

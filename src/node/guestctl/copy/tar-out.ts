@@ -21,7 +21,10 @@ import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
 const NONE = Buffer.alloc(0);
 const ZEROS = Buffer.alloc(64 * 1024);
 
-/** Writes a path in the sandbox to a stream, as a tar archive that contains it under its last name. */
+/**
+ * Writes a file or directory of the sandbox to a stream as a tar archive. Its name in the archive is the last name of
+ * its path.
+ */
 export async function tarOut(context: CopyContext, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const { client, report, options } = context;
   const parts: TreeParts = { client, report, options, onBytes: () => undefined };
@@ -29,8 +32,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const attributes = await client.files.stat(nameOf(remote));
   const isDirectory = attributes.type === "directory";
   const names = new ArchiveNames();
-  // Run the event loop from time to time, because otherwise no signal would be handled: if the output is a file, writes
-  // are synchronous, and thousands of entries may already be buffered.
+  // Return to the event loop from time to time, so that signals are handled. If the output is a file, writes are
+  // synchronous, and thousands of buffered entries could be written without a turn of the event loop.
   const turns = new EventLoopTurns();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
     if (turns.isDue) await turns.next();
@@ -55,8 +58,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
 }
 
 /**
- * Writes exactly as many bytes as the header says, because the next header follows. Missing bytes are replaced by
- * zeros, as in tar(1).
+ * Writes exactly as many bytes as the entry's header declares, because the next header must follow them. Missing bytes
+ * are replaced by zeros, as in tar(1).
  */
 async function writeContent(
   { content, size }: TarEntry,
@@ -91,8 +94,8 @@ class ArchiveNames {
   #linkBytes = 0;
 
   /**
-   * Throws TarError if a name or the target of a hard link passes through a symlink in the archive, and so may lead out
-   * of it.
+   * Throws TarError if a name or the target of a hard link passes through a symlink of the archive, because such a path
+   * may lead out of the directory into which the archive is unpacked.
    */
   check({ type, name, linkTarget }: TarEntry): void {
     const parts = partsOf(name);

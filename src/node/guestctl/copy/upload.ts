@@ -41,14 +41,15 @@ export async function uploadFile(parts: CopyParts, local: string, remote: string
   using reading = readLocal(nameOf(local), { owners: parts.options.owners, followLinks: true });
   const file = await fileOf(reading, parts);
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, directory);
-  // A sparse file is sent as a tree, because the call for a single file would send holes as zeros. So is a file below a
-  // directory whose name is not UTF-8, because that call requires UTF-8.
+  // A sparse file is sent as a tree of one entry, because the call for a single file would send holes as zeros. A file
+  // below a directory whose name is not UTF-8 is also sent as a tree, because the call for a single file accepts only
+  // names in UTF-8.
   await (file.type === "file" && (file.sparse === true || (directory !== undefined && isRawName(directory)))
     ? uploadAlone(parts, { ...file, type: file.type }, remote).catch(ifTooOld(write))
     : write());
 }
 
-/** The entry of a single file. */
+/** Returns the entry of a single local file. Rejects if the file cannot be read. */
 async function fileOf(reading: LocalReading, { progress }: CopyParts): Promise<UploadEntry> {
   const { value } = await reading.next();
   if (value !== undefined && "entry" in value) return counted(value.entry, (bytes) => progress.add(bytes));
@@ -85,7 +86,10 @@ async function uploadAlone(
   report.bytes += entry.size;
 }
 
-/** Copies a directory into the sandbox, with modes, times and links. Needs no program of the image. */
+/**
+ * Copies a directory into the sandbox, with modes, times and links. The agent writes the files, so the image need not
+ * contain tar.
+ */
 export async function uploadTree(parts: CopyParts, local: string, remote: string, directory?: string): Promise<void> {
   const { client, report, options, progress } = parts;
   const above = posix.dirname(remote);
@@ -167,7 +171,8 @@ async function* archived(
     if (isExcluded?.(entry.name) === true) continue;
     if (entry.name.length > 0 && isTaken(context, entry)) yield entry;
     else if (entry.name.length === 0) {
-      // The directory itself exists, so only its attributes are set. An entry of another type would replace it.
+      // The entry is for the destination itself. If the entry is a directory, it only sets the destination's
+      // attributes; an entry of another type would replace the destination, so it is skipped.
       if (entry.type === "directory") onRoot(entry);
       else
         context.report.skip(

@@ -4,10 +4,7 @@ import { sendableTimeNs, type TarEntry } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/**
- * An entry to upload, from the local disk or from an archive. Only for the local disk is it known whether a file is
- * `sparse`.
- */
+/** An entry to upload, from the local disk or from an archive. `sparse` is only set for files of the local disk. */
 export type UploadEntry = TarEntry & { readonly sparse?: boolean };
 
 /** Writes a file, with its mode, time and holes, and compares the checksums of both sides. */

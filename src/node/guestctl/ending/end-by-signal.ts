@@ -39,8 +39,8 @@ export function letStreamsBlock(host: NodeJS.Process, names: readonly (typeof ST
 
 /**
  * Makes guestctl terminate by a signal when it exits, as a process without a handler would. The calling shell then
- * knows that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the exit
- * status to exit with.
+ * knows that Ctrl-C was pressed, and ends the loop in which it called guestctl (bash(1), SIGNALS). Listeners of "exit"
+ * run first. Returns the exit status to exit with.
  */
 export function endBySignal(host: NodeJS.Process, signal: NodeJS.Signals): number {
   host.once("exit", () => {

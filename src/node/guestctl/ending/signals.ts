@@ -2,14 +2,17 @@ import { setTimeout as delay } from "node:timers/promises";
 import { endBySignal, letStreamsBlock } from "./end-by-signal.ts";
 
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const;
-/** How long a signal waits for clean-up, which may never end on a file system that does not answer. */
+/** Time limit of the clean-up after a signal. On a file system that does not answer, clean-up may never end. */
 const CLEAN_UP_MS = 500;
 
 type CleanUp = () => Promise<void>;
 
 const cleanUps = new Set<CleanUp>();
 
-/** Ends guestctl by a signal that nothing else handles, after clean-up. */
+/**
+ * Handles a signal: runs all clean-ups, then ends guestctl by the same signal. Does nothing if the signal has another
+ * listener.
+ */
 function leaveBySignal(signal: NodeJS.Signals): void {
   if (process.listenerCount(signal) > 1) return;
   const leave = (): never => process.exit(endBySignal(process, signal));
@@ -18,7 +21,7 @@ function leaveBySignal(signal: NodeJS.Signals): void {
   void Promise.race([cleaning, delay(CLEAN_UP_MS)]).then(leave);
 }
 
-/** Makes signals end guestctl after clean-up and listeners of "exit". */
+/** Makes SIGHUP, SIGINT and SIGTERM end guestctl, after its clean-ups and the listeners of "exit" have run. */
 export function handleSignals(host: NodeJS.Process): void {
   for (const signal of SIGNALS) host.on(signal, leaveBySignal);
 }
@@ -35,8 +38,8 @@ export function defaultSignals(host: NodeJS.Process): Disposable {
 }
 
 /**
- * Registers a clean-up, until the returned object is disposed of. A signal that ends guestctl first runs the clean-up,
- * and waits for it for at most half a second.
+ * Registers a clean-up until the returned object is disposed of. Before a signal ends guestctl, the clean-up runs, but
+ * for at most half a second.
  */
 export function cleanUpAtSignal(cleanUp: CleanUp): Disposable {
   cleanUps.add(cleanUp);

@@ -3,7 +3,7 @@ import { jsonLine, printable } from "../cli/index.ts";
 
 /** Delay before anything is shown, so that a short operation shows nothing. */
 const FIRST_AFTER_MS = 300;
-/** Interval at which the line is redrawn, because the seconds in it must advance. */
+/** Interval at which the progress line is redrawn, because it shows the elapsed seconds. */
 const EVERY_MS = 250;
 /** Interval between two plain lines about the same step or count. */
 const PLAIN_EVERY_MS = 5_000;
@@ -16,15 +16,21 @@ export const CLEAR_LINE = "\r\u001b[K";
 export interface ProgressOptions {
   /** Show the progress as JSON, one object per line. */
   readonly isForPrograms: boolean;
-  /** Whether the command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
+  /**
+   * Whether the command prints results while it runs. Progress is then shown as plain lines, because a redrawn line
+   * would be mixed with the results.
+   */
   readonly isEndless: boolean;
-  /** Whether --verbose prints lines. These, too, would be mixed with a redrawn line, so plain lines are used. */
+  /**
+   * Whether --verbose prints lines. Progress is then shown as plain lines, because a redrawn line would be mixed with
+   * those of --verbose.
+   */
   readonly isVerbose: boolean;
 }
 
 /**
- * Shows the progress of `guestctl sandbox` on standard error. On a terminal this is one line that is redrawn, with the
- * step, its seconds and the amount done. Elsewhere it is one line for each step.
+ * Shows the progress of `guestctl sandbox` on standard error. On a terminal, redraws one line, which shows the step,
+ * its duration so far, and the bytes or items done. Elsewhere, prints one line for each step.
  */
 export class SandboxProgress implements Disposable {
   readonly #stream: NodeJS.WriteStream;
@@ -64,7 +70,7 @@ export class SandboxProgress implements Disposable {
       this.#plain({ operation, ...progress }, `${operation}: ${countWords(progress)}`);
   }
 
-  /** Clears the line. */
+  /** Clears the progress line. */
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
     if (this.#isShown) this.#stream.write(CLEAR_LINE);

@@ -12,7 +12,7 @@ export function publishedWords({ published = [] }: SandboxInfo): string {
   return published.map(publicationWords).join(", ") || "-";
 }
 
-/** Describes the source and the target of a publication. */
+/** Describes a publication, for example `app.example.com -> 8080`. */
 export function publicationWords({ hostname, listenPort, port, ingressId }: Publication): string {
   const host = listenPort === USUAL_LISTEN_PORT ? hostname : `${hostname}:${listenPort}`;
   return `${host} -> ${port}${ingressId === undefined ? " (incomplete)" : ""}`;

@@ -15,7 +15,10 @@ export function rotationText({ rotated, skipped, failed }: RotationReport): stri
   return lines.length === 0 ? "nothing to rotate\n" : lines.join("");
 }
 
-/** Describes when the credentials of a sandbox expire, with a next step if that is soon. Empty if that is not known. */
+/**
+ * Describes when the credentials of a sandbox expire, and how to renew them if they expire soon. Returns an empty
+ * string if the time is not known.
+ */
 export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string {
   if (credentialsExpireMs === undefined) return "";
   const until = `, valid until ${new Date(credentialsExpireMs).toISOString().slice(0, 10)}`;
@@ -25,7 +28,7 @@ export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string 
   return `${until} (${when}); to renew them: guestctl sandbox rotate ${name}`;
 }
 
-/** Returns the line of `sandbox node` about credentials that expire soon. Returns nothing if there are none. */
+/** Returns the line of `sandbox node` about credentials that expire soon. Returns an empty list if no credentials do. */
 export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): ReportLine[] {
   if (expiring.length === 0) return [];
   const [first] = expiring;

@@ -5,10 +5,10 @@ import { CLEAR_LINE } from "./progress.ts";
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Runs an action that changes sandboxes to its end, even if signals arrive, because an action that suspends a sandbox
- * must also resume it. If nothing has been changed yet, the first signal ends guestctl. Otherwise it only prints what
- * guestctl is waiting for, and after the action guestctl terminates by that signal, as its caller expects. A further
- * signal ends guestctl if nothing is at risk.
+ * Runs an action that changes sandboxes, and completes it even if signals arrive, because an action that suspends a
+ * sandbox must also resume it. A signal ends guestctl immediately if nothing has been changed yet. Otherwise the first
+ * signal only prints what guestctl is waiting for, and after the action guestctl terminates by that signal, as its
+ * caller expects. A further signal ends guestctl immediately if no sandbox is at risk.
  *
  * @param isEndless the action runs until the first signal, after which guestctl exits with the action's result
  * @param action receives an AbortSignal that is aborted by the first signal
@@ -58,7 +58,7 @@ export async function unbroken<Value>(
   }
 }
 
-/** Arranges that guestctl terminates by the signal after it has written its output, so that a shell script stops, too. */
+/** Makes guestctl terminate by the signal after it has written its output, so that the calling shell script ends, too. */
 function endBy(host: Host, signal: NodeJS.Signals): void {
   host.once("exit", () => {
     host.removeAllListeners(signal);

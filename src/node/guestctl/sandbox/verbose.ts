@@ -2,7 +2,7 @@ import { subscribe } from "node:diagnostics_channel";
 import { NODE_CHANNEL, type NodeEvent } from "../../sandboxes/index.ts";
 import type { Reporter } from "../verbose/index.ts";
 
-/** How a node reaches the daemon, and where its files are. */
+/** The daemon's URL, and the state directory and id of a node. */
 export interface NodePlace {
   readonly api: string;
   readonly state: string;
@@ -10,8 +10,8 @@ export interface NodePlace {
 }
 
 /**
- * Reports where the node's daemon and files are, and from then on each request to the daemon with its status and time,
- * each address of an agent that is dialled, and each retry. Never reports a token.
+ * Reports the daemon's URL and the node's state directory. From then on, reports each request to the daemon with its
+ * status and duration, each address of an agent that is dialled, and each retry. Never reports a token.
  */
 export function reportNode({ api, state, nodeId }: NodePlace, report: Reporter): void {
   report(`the substrate's daemon is ${api}; its token is in HYPEMAN_API_KEY`);

@@ -32,9 +32,8 @@ interface Attachment {
 }
 
 /**
- * Connects guestctl to a command until the command ends. Returns the exit status. After a timeout this is always 124,
- * whatever the status of the command is. If the command was ended by a SIGINT that guestctl has forwarded, guestctl
- * also terminates by SIGINT.
+ * Connects guestctl to a command until the command ends. Returns the command's exit status, or 124 if the command timed
+ * out. If the command was ended by a SIGINT that guestctl had forwarded, guestctl also terminates by SIGINT.
  */
 export async function runAttached(
   attachment: Attachment,
@@ -174,7 +173,7 @@ const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
  */
 const MAX_INTERRUPTS = 3;
 
-/** Signal forwarding, until it is disposed of. */
+/** Forwards signals while it exists. Disposing of it ends the forwarding. */
 interface ForwardedSignals extends Disposable {
   /** Whether a SIGINT was forwarded. */
   wasInterrupted(): boolean;

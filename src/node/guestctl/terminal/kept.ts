@@ -5,8 +5,8 @@ import { localSize } from "./terminal.ts";
 import { runAttached } from "./attach.ts";
 
 /**
- * Pause between two resizes, so that the program sees both sizes. A program that sees only the last size, which it
- * already has, redraws nothing.
+ * Pause between two resizes, so that the program sees both sizes. A program that sees only the second size redraws
+ * nothing, because that is the size that it already has.
  */
 const NUDGE_MS = 50;
 
@@ -23,8 +23,9 @@ interface KeptAttachment {
 }
 
 /**
- * Attaches to a kept command so that the call survives a lost connection, and reports each loss. It reconnects for ten
- * minutes, or without a limit if a person at a terminal can disconnect with the escape key.
+ * Attaches to a kept command so that the call survives a lost connection, and reports each lost connection. guestctl
+ * tries to reconnect for ten minutes, or without a limit at a terminal, where the user can disconnect with the escape
+ * key.
  *
  * @param open makes the call with the given options
  */
@@ -79,7 +80,10 @@ function redraw(process: Pick<KeptProcess, "resize">, host: NodeJS.Process): voi
   setTimeout(() => process.resize(size.cols, size.rows), NUDGE_MS).unref();
 }
 
-/** Finds the kept command of that name. Throws UsageError if there is none; the error lists the others. */
+/**
+ * Returns the kept command with the given name. Throws UsageError if no kept command has this name; the message lists
+ * the existing names.
+ */
 export async function keptCommand(client: GuestClient, name: string): Promise<CommandInfo> {
   const execs = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
@@ -142,8 +146,8 @@ export async function attachToKept(
       terminal: localSize(host),
     }),
   );
-  // Wait until the call is attached. The redraw sends two sizes; if they were sent earlier, the agent would apply only
-  // the second.
+  // Redraw only when the call is attached. If both sizes of the redraw arrived before that, the agent would apply only
+  // the second one, and the program would redraw nothing.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

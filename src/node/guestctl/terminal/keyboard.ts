@@ -159,7 +159,7 @@ export class EscapeFilter extends Transform {
     return [key];
   }
 
-  /** Runs the action of the key after the escape character. Returns whether it has one. */
+  /** Runs the action of the key that followed the escape character. Returns false if the key has no action. */
   #act(key: number): boolean {
     if (key === this.#escape) return false;
     if (key === DOT) {

@@ -21,9 +21,9 @@ const OFF_BY_DEFAULT: ReadonlySet<string> = new Set(
 const ON_BY_DEFAULT: ReadonlySet<string> = new Set(["7", "25"]);
 
 /**
- * Tracks which modes of the local terminal a program has changed, by its output. A program that is cut off would leave
- * them changed: the alternate screen, a hidden cursor, mouse reports. Only changed modes are undone, because leaving an
- * alternate screen that was never entered moves the cursor.
+ * Finds in a program's output which modes of the local terminal the program has changed. A program that is cut off
+ * leaves them changed: the alternate screen, a hidden cursor, mouse reports. Only changed modes are undone, because
+ * leaving an alternate screen that was never entered moves the cursor.
  */
 export class TerminalModes {
   readonly #changed = new Set<string>();

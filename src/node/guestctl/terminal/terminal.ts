@@ -33,7 +33,7 @@ export function localSize(host: NodeJS.Process): Size | undefined {
   return size !== undefined && size.cols > 0 && size.rows > 0 ? size : undefined;
 }
 
-/** Resizes a command's terminal with the local one until disposed of. */
+/** Resizes a command's terminal whenever the local terminal is resized, until the returned object is disposed of. */
 export function followSize(process: Pick<GuestProcess, "resize">, host: NodeJS.Process): Disposable {
   const output = outputTerminal(host);
   const follow = (): void => {
@@ -75,13 +75,13 @@ function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
 }
 
 /**
- * The size of the terminal if standard input is a terminal, but standard output and standard error are not, as in
- * `x=$(guestctl exec -it … 2>errors)`.
+ * Returns the size of the terminal on standard input. Used if standard output and standard error are not terminals, as
+ * in `x=$(guestctl exec -it … 2>errors)`.
  */
 function inputSize(host: NodeJS.Process): Size | undefined {
   if (!host.stdin.isTTY) return undefined;
   try {
-    // Open the terminal again, because destroying the stream closes the stream's file descriptor.
+    // Open the terminal a second time, because destroying the stream also closes the stream's file descriptor.
     const terminal = new WriteStream(openSync(`/dev/fd/${host.stdin.fd}`, "r+"));
     const { columns: cols, rows } = terminal;
     terminal.destroy();

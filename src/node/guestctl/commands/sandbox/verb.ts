@@ -33,7 +33,7 @@ interface VerbParts<Own extends Options> {
   readonly summary: string;
   /** Synopses without "guestctl sandbox", one per line. */
   readonly usage: readonly string[];
-  /** Description, in full lines. */
+  /** Description in the command's help. Its lines are already wrapped. */
   readonly about: string;
   readonly options: Own;
   readonly notes?: string;
@@ -61,7 +61,7 @@ export const RESTORE_STATUSES = `0 if the command succeeded, also if the guest's
 restore steps (NOT_FROZEN, THAWED_WITHOUT_DUTIES), or random number generators could not be reseeded;
 125 if guestctl failed.`;
 
-/** Defines a command of `guestctl sandbox`: opens the node, shows progress, and lets it finish after a signal. */
+/** Defines a command of `guestctl sandbox`. Opens the node, shows progress, and lets the command finish after a signal. */
 export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Subcommand {
   const { isReading = false, isEndless = false } = parts;
   const command: Command = defineCommand<Own & typeof NODE_OPTIONS>({
@@ -71,7 +71,7 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     options: { ...parts.options, ...NODE_OPTIONS },
     statuses: parts.statuses ?? STATUSES,
     async run({ values, positionals }, host) {
-      // TypeScript does not see these options in the type of `values`, because `Own` is generic.
+      // Because `Own` is generic, TypeScript's type of `values` lacks NODE_OPTIONS, --json and --freeze.
       const known = values as object as NodeValues & KnownValues;
       const how = { isEndless, isForPrograms: known.json === true, isVerbose: known.verbose === true };
       const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "--freeze");
@@ -89,14 +89,14 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
   return { summary: parts.summary, command };
 }
 
-/** Options that every command has, or that have the same meaning in all commands that have them. */
+/** Options whose meaning is the same in every command that has them. */
 interface KnownValues {
   readonly json?: boolean;
   readonly verbose?: boolean;
   readonly freeze?: string;
 }
 
-/** Adds to a result how long it took. */
+/** Adds the duration of the command to its result. */
 function timed(answer: Answer | number, durationMs: number, host: Host): Answer | number {
   if (typeof answer === "number") return answer;
   const { text, json } = answer;
@@ -108,7 +108,7 @@ function timed(answer: Answer | number, durationMs: number, host: Host): Answer 
   };
 }
 
-/** The variables of --env and --env-file; undefined if none were given. */
+/** Returns the variables of --env and --env-file; undefined if neither option was given. */
 export async function variablesOf(
   values: { readonly env?: readonly string[] | undefined; readonly "env-file"?: readonly string[] | undefined },
   host: Host,
