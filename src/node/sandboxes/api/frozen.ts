@@ -33,10 +33,10 @@ const SILENT_AT_A_TIME = 256;
  */
 const HOOKS_AT_A_TIME = 128;
 /**
- * How many restores are completed concurrently (connection, hook and Health). Each keeps its permit only for a quarter
- * of a second, so that long hooks do not delay other sandboxes. While this process is starved of CPU time, there are
- * fewer permits, and they last for about 8 s: with more concurrent restores, each would take so long that its
- * connection would miss its deadline, and that supervising all of them (`whileUp`) would use up the CPU time.
+ * How many restores are completed concurrently (connection, hook and Health). Each restore occupies a place only for a
+ * quarter of a second, so that long hooks do not delay other sandboxes. While this process is starved of CPU time,
+ * there are only four places, and a restore occupies one for about 8 s. With more concurrent restores, connections
+ * would miss their deadlines, and supervising the restores (`whileUp`) would use up the CPU time.
  */
 const COMPLETIONS = { places: 16, placesIfStarved: 4, limitMs: 250, starvedShare: 0.125 };
 
@@ -57,7 +57,7 @@ function thawsAtMs(entry: JournalEntry): number {
   return (entry.kind === "sandbox" ? entry.thawsAtMs : undefined) ?? 0;
 }
 
-/** A sandbox whose restore steps are done, and its entry at the time when they were done. */
+/** A sandbox whose restore steps are done, and its journal entry as it was at that time. */
 interface Safe {
   readonly entry: SandboxEntry;
   readonly instance: Instance;
@@ -65,22 +65,25 @@ interface Safe {
 }
 
 /**
- * How many interrupted suspensions are waited for concurrently. Each may take the daemon up to 75 s, during which it is
- * polled four times a second.
+ * How many interrupted suspensions are waited for concurrently. A suspension may take the daemon up to 75 s, during
+ * which this process polls the daemon four times a second.
  */
 const ASKED_AT_A_TIME = 64;
 
 /**
  * Runs the restore steps of sandboxes before their sessions thaw by themselves. In the first pass each sandbox gets
  * only its restore steps. POST_RESTORE and Health, which need a second connection, follow once all sandboxes that
- * answer have run their restore steps. Silent agents never delay the others: after half a second a silent agent frees
- * its place for the next one, and after ten seconds it is moved behind all others, where it gets the node's usual time
- * to answer.
+ * answer have run their restore steps. A silent agent never delays other sandboxes: after half a second, the attempt to
+ * reach it frees its place for the next sandbox, and after ten seconds its sandbox is moved behind all others, where
+ * the agent gets the node's usual time to answer.
  */
 export class Frozen {
   readonly #node: NodeParts;
   readonly #resources: NodeResources;
-  /** The entries from before the instances were listed. If an entry is still the same object, it has not changed since. */
+  /**
+   * The journal's entries, read before the instances were listed. An entry is unchanged if the journal still returns
+   * the same object.
+   */
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
@@ -109,8 +112,8 @@ export class Frozen {
   }
 
   /**
-   * Restores the sandboxes whose agents answer soon. Their restore steps begin in the given order. This method and the
-   * next two never reject, because failures are added to the report.
+   * Restores the sandboxes whose agents answer soon. Their restore steps begin in the given order. Never rejects,
+   * because failures are added to the report.
    */
   async quick(entries: readonly JournalEntry[]): Promise<void> {
     const begun: Promise<void>[] = [];
@@ -128,14 +131,14 @@ export class Frozen {
   }
 
   /**
-   * Restores sandboxes that the daemon is suspending for a process that has ended. Waits until each suspension is
-   * complete.
+   * Restores sandboxes whose suspension was requested by a process that has ended. Waits until the daemon has completed
+   * each suspension. Never rejects.
    */
   async asked(entries: readonly JournalEntry[]): Promise<void> {
     await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined).whole);
   }
 
-  /** Restores the sandboxes whose agents have not answered so far, or reports that they failed. */
+  /** Restores the sandboxes whose agents have not answered so far, or reports that they failed. Never rejects. */
   async silent(): Promise<void> {
     await bounded(this.#silent, SILENT_AT_A_TIME, async (name) => {
       await this.#one(name, async (sandbox, instance) => {
@@ -181,8 +184,9 @@ export class Frozen {
   }
 
   /**
-   * Returns a sandbox and its instance from the listing, if the instance was running in it and no process has changed
-   * the entry since. If undefined, the caller must ask the daemon again.
+   * Returns the entry and the listed instance of a sandbox. Returns undefined if the instance was not running when it
+   * was listed, if the entry has changed since, or if a publication is incomplete; the caller must then query the
+   * daemon.
    */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
@@ -192,7 +196,7 @@ export class Frozen {
     return (entry.published ?? []).every(({ ingressId }) => ingressId !== undefined) ? { entry, instance } : undefined;
   }
 
-  /** Runs a sandbox's restore steps, unless its agent is silent. */
+  /** Runs the restore steps of a sandbox. Returns "silent" if the sandbox's agent does not answer. */
   async #makeSafe(entry: SandboxEntry, instance: Instance, leave: Leave): Promise<Safe | "silent"> {
     const { guests, journal } = this.#node;
     const timeoutMs = Math.min(FIRST_ATTEMPT_MS, guests.patience.reachTimeoutMs);
@@ -210,8 +214,8 @@ export class Frozen {
   }
 
   /**
-   * Completes a restore whose restore steps are done, once all sandboxes are safe. Repeats the restore steps if the
-   * entry has changed since.
+   * Completes a restore once the restore steps of all sandboxes that answer are done. Repeats the restore steps if the
+   * sandbox's journal entry has changed since they ran.
    */
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;
@@ -259,11 +263,16 @@ export class Frozen {
     });
   }
 
-  /** @param done result of the restore steps; undefined if they have not run yet */
+  /**
+   * Completes a restore, and adds its result to the report.
+   *
+   * @param done result of the restore steps; undefined if they have not run yet
+   */
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();
-    // A new attempt would begin from nothing: a handshake is slow here only if this process is starved of CPU time.
+    // Give the connection the node's whole time to answer, because a second attempt would start from the beginning. A
+    // handshake is slow here only if this process is starved of CPU time.
     const connectTimeoutMs = this.#node.guests.patience.reachTimeoutMs;
     const options = { known, done, connectTimeoutMs, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
     const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);

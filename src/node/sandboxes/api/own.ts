@@ -4,8 +4,8 @@ import { SandboxError } from "../substrate/index.ts";
 type Known = DaemonParts;
 
 /**
- * Returns the entry of a sandbox. Rejects with NOT_FOUND if there is none. If another node has a sandbox of that name,
- * the error names that node.
+ * Returns the journal's entry of a sandbox. Rejects with NOT_FOUND if this node has no sandbox of that name. If another
+ * node has one, the error names that node.
  */
 export async function ownSandbox(node: Known, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
@@ -33,8 +33,8 @@ function notFound(message: string, name: string): SandboxError {
 }
 
 /**
- * Returns the error. If the daemon lists a sandbox of that name that belongs to another node, names that node in the
- * error.
+ * Returns the given NOT_FOUND error. If the daemon lists a sandbox of that name that belongs to another node, the
+ * returned error names that node.
  */
 async function unknown({ substrate }: Known, name: string, error: SandboxError): Promise<SandboxError> {
   const all = await substrate.instances({}).catch(() => []);

@@ -12,9 +12,9 @@ export interface Reach {
 }
 
 /**
- * Finds the agent of a sandbox that is running and has run its restore steps. Rejects with SandboxError if that is not
- * possible; its remedy says what to call next. The code is NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or, if the
- * instance has no address, AGENT_UNREACHABLE.
+ * Finds the agent of a sandbox that is running and has run its restore steps. For any other sandbox, rejects with
+ * SandboxError, whose remedy says what to call next. Its code is NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or, if
+ * the instance has no address, AGENT_UNREACHABLE.
  */
 export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));

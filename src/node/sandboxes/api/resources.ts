@@ -70,8 +70,8 @@ export class KnownResources {
   }
 
   /**
-   * Whether an object has an entry. Call this again right before a removal, because the entry may have been added after
-   * the listing was made.
+   * Whether an object of the substrate has an entry in the journal. Call this again right before the object is removed,
+   * because the entry may have been added after the objects were listed.
    */
   has({ kind, id, name }: Pick<TaggedResource, "kind" | "id" | "name">): boolean {
     const entries = this.#journal.all();

@@ -9,9 +9,9 @@ import { checkDuration, SandboxError, sandboxError } from "../substrate/index.ts
  */
 const AT_A_TIME = 8;
 
-/** Which sandboxes get new credentials. */
+/** Options of `Sandboxes.rotateAll`. */
 export interface RotateAllOptions {
-  /** Rotate only the credentials that are older than this, in milliseconds. Default: rotate all. */
+  /** Rotate only credentials that were issued at least this many milliseconds ago. Default: rotate all. */
   readonly olderThanMs?: number | undefined;
   /** When the signal is aborted, no further rotation begins. Those in progress are completed. */
   readonly signal?: AbortSignal | undefined;

@@ -64,7 +64,10 @@ import { UsageReader } from "./usage.ts";
 import { nodeStatus, type NodeStatus } from "./status.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
-/** Limit on concurrent requests for single instances. A listing may lack instances, and each is then requested. */
+/**
+ * Limit on concurrent requests for single instances. Instances that are missing from a listing are requested one by
+ * one.
+ */
 const REQUESTS_AT_A_TIME = 16;
 
 /**
@@ -109,7 +112,7 @@ export class Sandboxes {
     return abortable(options, () => asSandboxError(nodeStatus(this.#node)));
   }
 
-  /** Lists all images of the substrate, which all nodes share. Each image that is not ready has a next step. */
+  /** Lists all images of the substrate, which all nodes share. An image that is not ready has a `nextStep`. */
   images(options: OperationOptions = {}): Promise<readonly ImageInfo[]> {
     return abortable(options, async () =>
       imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonDirectory),
@@ -191,8 +194,8 @@ export class Sandboxes {
 
   /**
    * Compares the keys of a sandbox, resumes it, and runs the restore steps, POST_RESTORE and Health. Resolves with
-   * undefined if the sandbox was stopped and has been booted again. After an abort, call it again: the sandbox may run
-   * already, but without its restore steps.
+   * undefined if the sandbox was stopped and has been booted again. After an abort, call `resume` again, because the
+   * sandbox may already be running without having run its restore steps.
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, options, (entry) => resume(this.#node, entry, options));
@@ -212,8 +215,8 @@ export class Sandboxes {
   }
 
   /**
-   * Stops a sandbox; `resume` boots it again. A warning says if its workload did not get its whole grace period. Once
-   * the agent was asked to stop, an abort ends only the wait.
+   * Stops a sandbox; `resume` boots it again. The result has a warning if the workload did not get its whole grace
+   * period. Once the agent has been asked to stop, an abort ends only the wait for the stop.
    */
   stop(name: string, options: OperationOptions = {}): Promise<Stopping> {
     return this.#alone("stop", name, options, (entry) => stop(this.#node, entry));
@@ -243,9 +246,9 @@ export class Sandboxes {
   }
 
   /**
-   * Creates a running sandbox from another sandbox or a snapshot. It has its own credentials and random numbers, and
-   * the current time. A running source is suspended for that time, and then resumed with its restore steps. Resolves
-   * with the new sandbox, and with how it and its source were resumed.
+   * Creates a running sandbox from another sandbox or a snapshot. The new sandbox has its own credentials and random
+   * numbers, and the current time. A running source is suspended for the fork, and then resumed with its restore steps.
+   * Resolves with the new sandbox, and with how the new sandbox and the source were resumed.
    */
   async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");
@@ -329,8 +332,8 @@ export class Sandboxes {
   }
 
   /**
-   * Says in sentences what would remain unfinished or frozen until the next sweep if this process ended now. Undefined
-   * if this process has changed nothing so far.
+   * Sentences that describe what would remain unfinished or frozen until the next sweep if this process ended now.
+   * Undefined if this process has changed nothing so far.
    */
   get atRisk(): readonly string[] | undefined {
     const risks = this.#node.operations.atRisk;

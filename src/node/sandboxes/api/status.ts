@@ -28,7 +28,7 @@ export interface NodeStatus {
   readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
 }
 
-/** Requests what `Sandboxes.status` returns. */
+/** Implements `Sandboxes.status`. */
 export async function nodeStatus(node: NodeParts): Promise<NodeStatus> {
   const { substrate } = node;
   await substrate.health();

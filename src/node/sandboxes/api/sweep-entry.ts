@@ -31,7 +31,7 @@ export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boo
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** The states of an instance in which a suspended sandbox needs nothing before it is resumed. */
+/** States of an instance in which a sandbox whose restore steps are not done needs nothing until it is resumed. */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**
@@ -80,7 +80,10 @@ export async function sweepEntry(
   return { entry: node.journal.sandbox(name), instance };
 }
 
-/** Asks the daemon again, because the listing may be older than the snapshot. */
+/**
+ * Whether a snapshot is gone. Requests the daemon's snapshots again, because the sweep's listing may be older than this
+ * one.
+ */
 async function isSnapshotGone({ substrate, tags }: DaemonParts, entry: JournalEntry): Promise<boolean> {
   if (entry.kind !== "snapshot") return false;
   const { operation, snapshotId } = entry;

@@ -95,7 +95,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
         onDone();
       },
     );
-  // The sandbox itself is not affected: the daemon only lists it more than once.
+  // Report sandboxes that the daemon lists more than once. The sandboxes themselves are not affected.
   for (const instance of resources.instances.values())
     if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
       report.fail(instance.name, orphanedRecords(instance));

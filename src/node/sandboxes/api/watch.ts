@@ -12,7 +12,10 @@ const MOST_A_SECOND = 100;
  * is then paid only once.
  */
 const SLOT_MS = 100;
-/** If more connections than this are needed, one listing of all addresses is cheaper than a request for each. */
+/**
+ * Limit on the connections for which each address is requested separately. For more, one listing of all addresses is
+ * cheaper.
+ */
 const FEW_DIALS = 4;
 
 /** Options of `Sandboxes.watch`. */

@@ -26,7 +26,7 @@ export interface WatchEvent {
   readonly message: string;
 }
 
-/** Returns the entry if it is that of a running sandbox whose restore steps are done; otherwise undefined. */
+/** Returns the entry of a running sandbox whose restore steps are done. Returns undefined for any other entry. */
 export function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
   if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
   return entry;
@@ -39,8 +39,8 @@ export class Watcher {
   readonly #onEvent: (event: WatchEvent) => void;
   #client: GuestClient | undefined;
   /**
-   * Whether the agent has answered on this connection. If the connection is still being established, it is kept for the
-   * next check.
+   * Whether the agent has answered on this connection. Until it has, each check uses the longer deadline of a new
+   * connection.
    */
   #hasAnswered = false;
   #isReachable = true;
@@ -135,8 +135,8 @@ export class Watcher {
   }
 
   /**
-   * Calls Health, a second time if necessary. Resolves with undefined if the agent does not answer, or if the sandbox
-   * was suspended or removed meanwhile.
+   * Calls Health, and calls it again if the first call fails. Resolves with undefined if both calls fail, or if the
+   * sandbox was suspended or removed meanwhile.
    */
   async #health(entry: SandboxEntry, known: Instance | undefined): Promise<Health | undefined> {
     const isSame = (): boolean => running(this.#node.journal.get(this.#name))?.runEpochMs === entry.runEpochMs;
@@ -151,8 +151,8 @@ export class Watcher {
       } catch (error) {
         failure = error;
       }
-      // After a timeout the connection is kept, because it may still be on its way. After any other failure it is
-      // closed, because its address may be outdated.
+      // After a timeout, keep the connection, because it may still become ready. After any other failure, close it,
+      // because its address may be outdated.
       if (!isLate(failure)) this.close();
       if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);
@@ -182,7 +182,7 @@ export class Watcher {
   }
 }
 
-/** Whether a call timed out. The cause may also be that this host is busy. */
+/** Whether a call timed out, which may also happen because this host is busy. */
 function isLate(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED";
 }
