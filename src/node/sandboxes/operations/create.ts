@@ -29,8 +29,8 @@ import { createOrDiscard } from "./removal.ts";
 
 const OPERATION = "create";
 /**
- * If an image's command begins with one of these programs, the substrate boots the instance with that program. In that
- * case the substrate ignores the entrypoint that starts the agent (hypeman, lib/images/systemd.go).
+ * If an image's command begins with one of these programs, the substrate boots the instance with that program as init,
+ * and ignores the entrypoint that starts the agent (hypeman, lib/images/systemd.go).
  */
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 
@@ -72,9 +72,9 @@ async function plan(node: NodeParts, name: string, spec: SandboxSpec): Promise<S
 }
 
 /**
- * Chooses the id of the credential volume. The usual id may be in use: by snapshots and forks of an earlier sandbox of
- * this name, or because the daemon has kept the volume. In these cases another id is chosen. But if the volume belongs
- * to another node, the usual id is kept, and the conflict then reports that two nodes use the same name.
+ * Chooses the id of the credential volume. Returns a random id if the usual one is in use, either because snapshots or
+ * forks of an earlier sandbox of this name share that volume, or because the daemon has kept it. If the volume belongs
+ * to another node, returns the usual id: the conflict then reports that two nodes use the same name.
  */
 async function freeVolumeId({ journal, substrate }: DaemonParts, name: string): Promise<string> {
   const usual = `${name}-credentials`;
@@ -219,8 +219,8 @@ async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Prom
 }
 
 /**
- * Whether the daemon refused the name only because of an orphaned record, which means that it lists an instance of that
- * name, but answers 404 for it.
+ * Whether the daemon refused the name only because of an orphaned record: the daemon lists an instance of that name,
+ * but answers 404 when the instance is requested.
  */
 async function isGhosts({ substrate }: DaemonParts, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;

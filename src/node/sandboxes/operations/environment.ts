@@ -40,7 +40,7 @@ export function checkVariables(env: Variables | undefined): void {
 
 /**
  * Throws SandboxError (ENV_UNSUPPORTED) if the agent cannot change its environment after its start. Must be called
- * before anything wakes up.
+ * before the sandbox is resumed.
  */
 export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: JournalEntry): void {
   if (processEnvVersion > 0) return;
@@ -54,9 +54,9 @@ export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: 
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
  * frozen, because that session would run with the variables of its origin until its restore steps. Must be called
- * before anything wakes up.
+ * before the sandbox is resumed.
  *
- * @param outcome what did not happen because of the error, for its message
+ * @param outcome the operation that was not carried out, for the error's message
  */
 export function requireFrozen(
   { guests }: NodeParts,
@@ -124,8 +124,8 @@ export async function refusedSpec(
 
 /**
  * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Must be called
- * before restore steps with keep_frozen. If those refused a file, the session would stay frozen until the file is
- * repaired, and would be killed when the freeze reaches its time limit.
+ * before restore steps with keep_frozen. If the agent refuses a file during those steps, the session stays frozen until
+ * the file is repaired, and is killed at the time limit of the freeze.
  */
 export async function requireReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
@@ -161,7 +161,7 @@ function ranBefore(name: string): SandboxError {
 
 /**
  * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the variables that were written. Also rejects if a
- * session that should have been frozen ran before that.
+ * session that should have stayed frozen ran before the variables were written.
  */
 export async function requireInForce(
   client: GuestClient,

@@ -107,11 +107,11 @@ export async function fork(
         // lib/instances/fork.go:72).
         const rotated = { ...source, vsock: randomUUID() };
         await node.journal.put(rotated);
-        // The daemon resumes the source itself, unless the fork's answer was lost.
+        // The daemon normally resumes the source itself. If the daemon's answer was lost, the source may still be
+        // suspended.
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
         // Restore both sandboxes in parallel, because neither should stay frozen while the other runs its restore
-        // steps.
-        // The source is not abortable, because its session would stay frozen.
+        // steps. An abort must not end the restore of the source, because its session would stay frozen.
         const awakening = lasting(() => node.guests.awaken("fork", rotated));
         const made = finished(forked);
         await Promise.allSettled([awakening, made]);
@@ -206,7 +206,7 @@ async function finishFork(
   const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
-  // An agent older than 0.4.0 reports that it refuses the file, but it still thaws the session.
+  // An agent older than 0.4.0 reports that it refuses the spec file, but it still thaws the session.
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");

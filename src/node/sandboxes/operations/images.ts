@@ -26,8 +26,8 @@ export interface ImageInfo {
 }
 
 /**
- * Describes all images and their problems. The API reports only the length of each file, so the disk space that it uses
- * is measured in the daemon's data directory.
+ * Describes all images and their problems. The API reports only the length of each disk file, so the disk space that
+ * each file uses is measured in the daemon's data directory.
  */
 export function imageInfos(images: readonly Image[], daemonDirectory: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
@@ -45,9 +45,9 @@ export function imageInfos(images: readonly Image[], daemonDirectory: string | u
 }
 
 /**
- * Finds the image that a reference names, in the listing. The daemon can find an image by its tag only when the image
- * is ready (hypeman 8853445, lib/images/manager.go:512, :645-650), but the listing has it from the beginning, under its
- * full name (lib/images/reference.go).
+ * Finds in a listing the image that a reference names. The daemon finds an image by its tag only when the image is
+ * ready (hypeman 8853445, lib/images/manager.go:512, :645-650), but lists it from the beginning under its full name
+ * (lib/images/reference.go).
  */
 export function listedImage(images: readonly Image[], reference: string): Image | undefined {
   const [first = "", ...rest] = reference.split("/");

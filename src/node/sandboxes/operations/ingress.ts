@@ -128,8 +128,8 @@ export async function withdrawAll(node: DaemonParts, operation: string, entry: S
 
 /**
  * Rejects with ALREADY_EXISTS if an ingress still routes to this name, because that ingress would route to the new
- * sandbox. After this check no further ingress to the name can be created, because the daemon refuses one while no
- * instance has the name (hypeman 8853445, lib/ingress/manager.go:317-320).
+ * sandbox. After this check nobody can create such an ingress, because the daemon refuses an ingress to a name that no
+ * instance has (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
 export async function requireUnpublished(node: DaemonParts, name: string): Promise<void> {
   const all = await node.allIngresses();

@@ -13,8 +13,8 @@ import {
 } from "../state/index.ts";
 
 /**
- * Removes everything that belongs to an entry in any phase, and the entry itself at the end. Rejects with LEFT_BEHIND
- * if the daemon refuses to delete the volume. In that case everything else is removed.
+ * Removes everything that belongs to an entry, whatever the entry's phase, and finally the entry itself. If the daemon
+ * refuses to delete the volume, removes everything else and rejects with LEFT_BEHIND.
  */
 export async function discard(node: InstanceParts, operation: string, entry: JournalEntry): Promise<void> {
   const { name, volumeId } = entry;
@@ -104,8 +104,8 @@ async function discardSnapshot(
 }
 
 /**
- * Waits for a deletion. If it fails, but the object no longer exists, only the answer was lost, and the failure is
- * ignored. Resolves with false if the daemon refused the deletion.
+ * Waits for a deletion. If the deletion fails, but the object no longer exists, only the daemon's answer was lost, so
+ * the failure is ignored. Resolves with false if the daemon refused the deletion.
  */
 async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<boolean> {
   try {

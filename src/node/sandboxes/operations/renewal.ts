@@ -12,9 +12,9 @@ import {
 } from "./environment.ts";
 
 /**
- * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, the old
- * file is restored. The session then stays frozen, so that the caller can resume the sandbox again. If the refused file
- * remained, the session would be killed when its freeze reaches the time limit.
+ * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, restores
+ * the old file, because a session with a refused file is killed at the time limit of its freeze. The session then stays
+ * frozen, and the caller can resume the sandbox again.
  */
 export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Variables): Promise<Awakening> {
   const remedy = { kind: "resumeAgain", name: entry.name } as const;

@@ -30,7 +30,7 @@ export async function finishRotation(node: NodeParts, rotating: SandboxEntry): P
     step("rotate", name, "issue credentials");
     await credentials.issueNext(name);
     const [old, fresh, files] = await Promise.all([
-      // This directory is missing only if this process crashed between the two renames of `replace`.
+      // The sandbox's own directory is missing only if a process crashed between the two renames of `replace`.
       credentials.client(name).catch(() => credentials.client(nextOf(name))),
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),

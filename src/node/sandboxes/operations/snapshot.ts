@@ -56,7 +56,7 @@ export async function snapshot(
         return take(node, suspended, entry);
       }),
   );
-  // Not abortable, because the session of the source would stay frozen.
+  // An abort must not end this restore, because the session of the source would stay frozen.
   return { snapshot: taken, awakening: await lasting(() => node.guests.awaken("snapshot", suspended ?? source)) };
 }
 
@@ -95,8 +95,8 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
 }
 
 /**
- * Finds the snapshot of an entry, if the answer to its creation was lost. Undefined if the daemon has no complete
- * snapshot for the entry.
+ * Finds the snapshot of an entry when the daemon's answer to its creation was lost. Returns undefined if the daemon has
+ * no complete snapshot for the entry.
  */
 export async function madeSnapshot(
   { substrate, tags }: DaemonParts,

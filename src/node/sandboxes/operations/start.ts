@@ -55,9 +55,10 @@ const NO_INIT_STEP =
   "the daemon's init is built for another processor architecture, as in hypeman's arm64 release 0.17.0: use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
 
 /**
- * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Sets
- * `runEpochMs` to `sinceMs`, the time before the boot, because a workload may declare itself idle as soon as it starts.
- * Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, each with the last console lines.
+ * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Returns
+ * `sinceMs`, a time before the boot, as `runEpochMs`: a workload may declare itself idle as soon as it starts, and
+ * declarations before `runEpochMs` do not count. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or
+ * AGENT_UNREACHABLE, each with the last console lines.
  */
 export async function booted(
   node: NodeParts,
@@ -144,11 +145,11 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
 }
 
 /**
- * Starts a sandbox from memory: a suspended sandbox, or a fork of a suspended sandbox or of a snapshot. Rejects with
- * SIBLING_RUNNING if another guest with the same vsock CID is running under QEMU, which the daemon does not report as
- * the cause (hypeman 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22). Such a fork keeps
- * the CID of its origin, so all forks of one origin have the same CID. Only at a fork of a running source, the source
- * gets a new CID (fork.go:72).
+ * Starts a sandbox from memory: a suspended sandbox, or a fork of a suspended sandbox or of a snapshot. Such a fork
+ * keeps the vsock CID of its origin, and under QEMU only one guest with the same CID can run. Rejects with
+ * SIBLING_RUNNING if another guest with this CID is running, because the daemon does not report that cause (hypeman
+ * 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22). When a running source is forked, the
+ * source gets a new CID (fork.go:72).
  */
 export async function withSiblingCheck<Value>(
   node: InstanceParts,

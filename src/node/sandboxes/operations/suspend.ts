@@ -62,9 +62,9 @@ export async function standby(
 }
 
 /**
- * Runs an action that suspends or stops a sandbox. If it fails and the sandbox is still running, its restore steps are
- * run, because it may have been suspended and resumed meanwhile. Rejects with PAUSED if the sandbox neither runs nor is
- * on standby.
+ * Runs an action that suspends or stops a sandbox. If the action fails and the sandbox is still running, the restore
+ * steps are run, because the daemon may have suspended and resumed the sandbox meanwhile. Rejects with PAUSED if the
+ * sandbox neither runs nor is on standby.
  */
 export async function resumeOnFailure<Value>(
   node: NodeParts,
@@ -95,7 +95,10 @@ async function stateOf(node: InstanceParts, entry: SandboxEntry): Promise<KnownS
   }
 }
 
-/** Runs the restore steps after a failure. In an unknown state, waits less: a suspended agent would never answer. */
+/**
+ * Runs the restore steps after a failure. If the sandbox's state is unknown, waits less, because it may be suspended,
+ * and then its agent cannot answer.
+ */
 async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.guests
     .awaken(operation, entry, { reachTimeoutMs: state === "unknown" ? CALL_MS : undefined })
@@ -133,8 +136,8 @@ export async function restoreSourceOnFailure<Value>(
 }
 
 /**
- * Restores a sandbox that the substrate has left suspended. Rejects with SOURCE_ASLEEP and records the reason in the
- * journal.
+ * Restores a sandbox that the substrate has left suspended. If that fails, records the reason in the journal and
+ * rejects with SOURCE_ASLEEP.
  */
 async function restoredAgain(
   node: InstanceParts,
@@ -162,7 +165,10 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
   }
 }
 
-/** Creates the `paused` error after a failed call. If the daemon has answered, it does not execute the call any more. */
+/**
+ * Creates the `paused` error after a failed call to the daemon. If the daemon has answered the call, it no longer
+ * executes the call, so `asked` is removed from the journal's entry.
+ */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
   if (isAnswered) await node.journal.put({ ...entry, asked: undefined });
@@ -172,13 +178,13 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
 /** Options of `resume`. */
 export interface ResumeOptions extends RestoreChoices, OperationOptions {
   /**
-   * Environment variables, merged into the sandbox's Process.env. In a frozen session they are in use before any
-   * process runs again. The call resolves once new commands have them; running processes keep their own.
+   * Environment variables, merged into the sandbox's Process.env. A frozen session has them before any of its processes
+   * runs again. The call resolves once new commands get the variables; running processes keep their old ones.
    */
   readonly env?: Variables | undefined;
 }
 
-/** Resumes a suspended sandbox, or runs missing restore steps. Resolves with undefined if it boots a stopped one. */
+/** Resumes a suspended sandbox, or runs missing restore steps. Resolves with undefined if it boots a stopped sandbox. */
 export async function resume(
   node: NodeParts,
   entry: SandboxEntry,
@@ -223,7 +229,10 @@ export async function resume(
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
-/** Creates the error about variables for a sandbox that boots: its workload starts before they could be written. */
+/**
+ * Creates the error for variables that are given for a sandbox that boots, whose workload starts with the variables on
+ * disk.
+ */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
   const message = `${name} ${how}: its workload starts with the variables on its disk; env can replace variables only if the sandbox is suspended`;
@@ -260,8 +269,8 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * Runs PRE_SNAPSHOT, freezes the session, and records the keys that a restore will compare. If a step fails, the
  * restore steps thaw the session. Rejects with NOT_FROZEN if the freeze was required and failed.
  *
- * @param mustFreeze treats the freeze "on" like "required". A fork with new secrets needs it: without the freeze, the
- *   fork would run for a moment with the secrets of its source
+ * @param mustFreeze treats the freeze "on" like "required". This is for a fork with new secrets, which without the
+ *   freeze would run for a moment with the secrets of its source
  */
 export async function quiesced(
   node: NodeParts,
@@ -330,7 +339,10 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
   return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 
-/** Like `running`, but first waits until init has finished, because before that the substrate refuses suspensions. */
+/**
+ * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Then rejects like
+ * `running`.
+ */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
@@ -341,8 +353,8 @@ export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise
 }
 
 /**
- * Waits until the instance has left the given states, or the time is up. Its state is "Unknown" while its hypervisor is
- * busy.
+ * Waits until an instance has left the given states, or the time is up, and returns the instance. By default, waits
+ * until the state is not "Unknown", which it is while the instance's hypervisor is busy.
  */
 async function known(
   node: NodeParts,

@@ -13,9 +13,9 @@ export function isBeingSuspended({ asked }: SandboxEntry): boolean {
 }
 
 /**
- * Waits until the daemon has completed a suspension that a process requested before it ended. Afterwards the sandbox is
- * suspended if the operation was a standby. If it was a snapshot or a fork, the sandbox is restored, by this function
- * if the daemon has failed to do it. Resolves with the entry without its field `asked`.
+ * Waits until the daemon has completed a suspension that was requested by a process that has ended. After a standby,
+ * the sandbox is suspended. After a snapshot or a fork, the daemon restores the sandbox; if it has failed to do so,
+ * this function restores it. Resolves with the entry without its field `asked`.
  */
 export async function settled(node: InstanceParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { asked, name } = entry;

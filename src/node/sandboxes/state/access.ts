@@ -29,7 +29,10 @@ export interface AccessParts {
   readonly instances: Instances;
   readonly journal: Journal;
   readonly operations: OperationQueue;
-  /** Separates the work for many sandboxes: making a client takes milliseconds, and so does recording an answer. */
+  /**
+   * Spreads the work for many sandboxes over turns of the event loop, because creating a client takes milliseconds, and
+   * so does recording an answer.
+   */
   readonly turns: Turns;
   readonly step: OnStep;
 }
@@ -108,8 +111,8 @@ export class GuestAccess {
     const limits = { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS, signal: currentSignal() };
     const duties = await restoreDuties(dialAgain, limits);
     const done = { duties, atMs: Date.now() };
-    // Record this at once, because the agent has reported it for the only time. If the node crashed before `awaken`, it
-    // would be lost.
+    // Record at once that the session ran unfrozen, because the agent reports it only once. A crash of the node before
+    // `awaken` would otherwise lose it.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }
@@ -267,8 +270,8 @@ export interface AwakenOptions {
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
   /**
-   * Names what the sandbox uses until its restore steps, as text for the warning NOT_FROZEN, such as "the variables
-   * that …".
+   * What the sandbox uses until its restore steps, as words in the warning NOT_FROZEN. Example: "the previous
+   * environment variables".
    */
   readonly replaced?: string | undefined;
 }

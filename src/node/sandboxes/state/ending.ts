@@ -134,7 +134,7 @@ export function isOff({ state }: Pick<Instance, "state">): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 
-/** The lines of the console before the first line of the agent. The kernel and init have written them. */
+/** Returns the console's lines before the first line of the agent, which come from the kernel and init. */
 export function linesBeforeAgent(lines: readonly string[]): readonly string[] {
   const at = lines.findIndex((line) => FIRST_LINE.test(line));
   return at < 0 ? lines : lines.slice(0, at);

@@ -9,10 +9,7 @@ interface GateOptions {
   readonly placesIfStarved?: number;
   /** Time after which a permit is released automatically, in milliseconds. Default: never. */
   readonly limitMs?: number;
-  /**
-   * How much of that time passes in a tenth of `limitMs` in which this process was starved of CPU time, as a share.
-   * Default: nothing.
-   */
+  /** If this process is starved of CPU time during a tenth of `limitMs`, only this share of the tenth counts. Default: 0. */
   readonly starvedShare?: number;
 }
 
@@ -76,11 +73,10 @@ const TURNS = 10;
 const LATE = 0.5;
 
 /**
- * Runs an action once the event loop has run without delay for `limitMs` in total: that time is divided among several
- * timers. If a timer fires late, this process is starved of CPU time. It would conclude that its peers are late,
- * although it merely has not read their answers yet. So such a turn counts only as `starvedShare` of a turn. It does
- * count, because otherwise silent peers would delay all others if this process is starved all the time. Returns a
- * function that cancels the action.
+ * Runs an action once the event loop has run without delay for `limitMs` in total. The time is divided among several
+ * timers. A timer that fires late shows that this process is starved of CPU time, and may not have read answers that
+ * have already arrived. Such a turn counts only as `starvedShare` of a turn. It does count, because otherwise silent
+ * peers would delay all others while this process is starved all the time. Returns a function that cancels the action.
  *
  * @param onTurn called after each timer, with whether it was late
  */
@@ -113,7 +109,7 @@ function inTurns(
 export class Turns {
   readonly #waiting: (() => void)[] = [];
 
-  /** Resolves in a turn of the event loop in which it resolves for no other caller, in the order of the calls. */
+  /** Resolves for one caller in each turn of the event loop, in the order of the calls. */
   async next(): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#waiting.push(resolve);
@@ -137,9 +133,10 @@ export class Dials {
   readonly #gate = new Gate({ places: DIALS, limitMs: PERMIT_MS, starvedShare: PERMIT_STARVED_SHARE });
 
   /**
-   * Takes a permit for one attempt to connect. The permit expires after half a second, so that silent agents do not
-   * block the others. While this process is starved of CPU time, it expires later: with even more concurrent attempts,
-   * all of them would miss their deadlines. The caller must release it when the attempt has ended.
+   * Takes a permit for one attempt to connect. The caller must release the permit when the attempt has ended. The
+   * permit expires after half a second, so that silent agents do not block other attempts. While this process is
+   * starved of CPU time, permits expire later, because with more concurrent attempts all of them would miss their
+   * deadlines.
    */
   enter(onLeft?: () => void): Promise<Leave> {
     return this.#gate.enter(onLeft);
@@ -163,8 +160,8 @@ export class Dials {
 const DIALS = 8;
 const PERMIT_MS = 500;
 /**
- * With a quota, a starved process runs once in each period of 100 ms. A permit then lasts for 4 s, in which a twentieth
- * of a core is enough for eight handshakes: each takes up to 20 ms if it is interrupted often.
+ * Under a CPU quota, a starved process runs once in each period of 100 ms. A permit then lasts for 4 s. In this time, a
+ * twentieth of a core is enough for eight handshakes, each of which takes up to 20 ms if it is interrupted often.
  */
 const PERMIT_STARVED_SHARE = 0.25;
 

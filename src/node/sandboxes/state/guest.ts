@@ -33,8 +33,8 @@ const SUBSTRATE_CALL_MS = 60_000;
 /** The agent thaws a frozen session after this time at the latest. */
 const FREEZE_LIMIT_MS = 600_000;
 /**
- * How much a freeze may delay the answer: two seconds for processes that are just starting, and two more until all
- * processes have stopped.
+ * How much a freeze may delay the agent's answer: two seconds for processes that are just starting, and two more until
+ * all processes have stopped.
  */
 const FREEZE_WAIT_MS = 4_000;
 
@@ -117,8 +117,8 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 }
 
 /**
- * How much of a session's freeze time is left at least when its restore begins. The time in suspension does not count,
- * because the guest's clock then stands still; only the time that it took to suspend the guest counts.
+ * The least time of a session's freeze that is left when its restore begins. The time in suspension does not count,
+ * because the guest's clock stands still; only the time that it took to suspend the guest counts.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;

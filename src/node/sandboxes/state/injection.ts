@@ -144,7 +144,7 @@ export class CredentialStore {
     if (!this.hasNext(name)) await this.issue(nextOf(name));
   }
 
-  /** Whether a rotation has issued credentials that this node has not yet recorded as in use. */
+  /** Whether a rotation has issued credentials that have not yet replaced the current ones. */
   hasNext(name: string): boolean {
     return isWhole(this.directoryOf(nextOf(name)));
   }
