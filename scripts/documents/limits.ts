@@ -50,7 +50,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "arguments and variables of a command",
-    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). All together have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 more bytes for the NUL and the pointer of each`,
+    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 more bytes for the NUL and the pointer of each argument or variable`,
   ],
   ["fields of a message", "1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
@@ -94,11 +94,11 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete messages of more than 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory, of which these messages take 150 MB`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory; 150 MB of this memory are such messages`,
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT} connections. Above this limit, the agent accepts 16 surplus connections. At the first authenticated call on a surplus connection, this connection changes places with a connection that has had no authenticated call. If every connection has had such a call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT} connections. Above this limit, the agent accepts 16 surplus connections. If a surplus connection makes an authenticated call, it changes places with a connection that has not made an authenticated call. If every connection has made an authenticated call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [

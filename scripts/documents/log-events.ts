@@ -6,47 +6,49 @@ import { LOG_EVENTS, type LogEvent } from "../../src/agent/domain/log-events.ts"
  */
 const MEANINGS: Readonly<Record<LogEvent, string>> = {
   accept_failed:
-    "The agent (`EMFILE`) or the guest (`ENFILE`) has no descriptors left. The agent closes new connections.",
-  agent_ended: "The agent exits; `agent_ended` is its last line in the log. `reason` says how the workload ended.",
+    "The agent (`EMFILE`) or the guest (`ENFILE`) has no file descriptors left. Until descriptors are free, the agent closes new connections at once.",
+  agent_ended: "The agent exits. `agent_ended` is the last event in its log. `reason` says how the workload ended.",
   agent_started: "The agent has read its configuration.",
   background_failed: "A background task failed because of a bug.",
   call_failed: "A call failed because of a bug. The client got INTERNAL.",
-  certificate_times_enforced: "This build of the agent lacks a feature. `consequence` says what does not work.",
+  certificate_times_enforced:
+    "This build of the agent cannot accept certificates that are not yet valid. `consequence` says what does not work.",
   cgroups_unavailable:
     "The guest has [no cgroups](reliability.md#finding-a-tree). `consequence` says what does not work.",
   connection_broken: "The connection broke (debug).",
   connection_closed: "A client has disconnected. `connections` is the number of connections that are open now (debug).",
-  connection_failed: "The connection broke before its first call.",
+  connection_failed: "The connection broke before the client made its first call.",
   connection_opened: "A client has connected. `connections` is the number of connections that are open now (debug).",
   connection_refused:
     "The agent refused the connection because of a missing certificate, a wrong CA, plain text, or too many connections.",
   connection_unused: "The peer left during the TLS handshake, as load balancers do (debug).",
   console_output_dropped:
-    "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this at most once in 10 s.",
+    "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this event at most once in 10 s.",
   credentials_refused: "The changed token or TLS files are invalid or cannot be read. The old files stay in use.",
   credentials_renewed:
-    "The agent has read the token and TLS files again. After a wrong token and before a snapshot, this event has the level `debug`.",
+    "The agent has read the token and TLS files again. The level of this event is `debug` if the agent read the files because of a wrong token or before a snapshot.",
   freeze_expired:
     "`freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
   frozen_session_kill_failed:
     "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
   frozen_session_killed:
-    "A signal or the agent's exit would have thawed the session. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead.",
-  handshakes_unbounded: "This build of the agent lacks a feature. `consequence` says what does not work.",
+    "A signal or the agent's exit ended the freeze. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
+  handshakes_unbounded:
+    "This build of the agent cannot limit how much work a client causes by TLS handshakes. `consequence` says what can happen.",
   hook_ended: "A hook ended.",
   hook_killed_stale: "The restore steps killed a hook that was still running.",
   hook_processes_left:
-    "Daemons that a stopped hook left behind still run and have the hook's output open. The agent could not find them, because the guest has no cgroups.",
+    "The agent did not end daemons that a stopped hook left behind, because the guest has no cgroups. `pids` names the daemons that have the hook's output open.",
   hook_start_failed: "A hook could not be started ([reasons](#error-reasons)).",
   internal_error:
-    "The agent has a bug; `error` has the stack. The call or connection ends. After 50 such errors at once, the agent exits with 70.",
+    "The agent has a bug; `error` has the stack. The call or connection ends. If more than 50 such errors occur in a burst, the agent exits with 70.",
   kept_pipe_closed:
     "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the command that ended first.",
   launcher_reaped: "The launcher reaped an orphan or the agent (debug).",
   launcher_signal:
     "The launcher forwards this signal to the agent. If `sender` is 0, the kernel sent the signal (debug).",
   management_listening: "The management listener accepts connections.",
-  node_warning: "Node printed a warning. Its cause is a bug of the agent.",
+  node_warning: "Node printed a warning, which a bug of the agent caused.",
   peer_lost:
     "The agent closed the connection, because the client's kernel no longer acknowledges anything ([lost clients](reliability.md#lost-and-paused-clients)).",
   process_ended: "A child of the agent ended (debug).",
@@ -58,26 +60,26 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   restore_duties_done: "The restore steps ended. The level is `warn` if a step is degraded.",
   server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
   session_freeze_failed: "The session could not be frozen ([problems](snapshots.md#freeze_problem)).",
-  session_frozen: "The session is frozen. `pending` is the number of its processes that wait in the kernel.",
+  session_frozen: "The session is frozen. `pending` is the number of processes of the session that wait in the kernel.",
   session_thaw_failed:
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
   session_thawed: "The restore steps thawed the session.",
   signal_received:
     "The agent got a signal. `workload` says whether the agent forwarded it to the workload (`forwarded`), or no workload was running (`not_running`) (debug).",
   spec_field_ignored:
-    "A changed spec file has another value for the field that `field` names. This field cannot change, so the old value stays in use.",
+    "A changed spec file has a new value for a field (`field`) that cannot change while the agent runs. The old value stays in use.",
   start_failed: "The workload or a listener could not be started.",
   stop_requested: "`Lifecycle.Stop` was called.",
   thawed_without_duties:
     "The session thawed without restore steps, because `freeze_ms` had passed (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
   variable_ignored:
-    "The environment has a variable whose name (`name`) begins with `SVC_`. The agent knows neither this name nor a similar name.",
+    "The environment has an unknown variable (`name`) whose name begins with `SVC_`. The agent knows no variable with a similar name.",
   variable_misspelt:
-    "The environment has a variable whose name (`name`) the agent does not know. `meant` is the similar name that you may have meant.",
+    "The environment has an unknown variable (`name`) whose name is similar to a variable of the agent (`meant`).",
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:
-    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. If `outcome` is `left`, SIGKILL failed too.",
+    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. If `outcome` is `left`, some processes still ran after SIGKILL.",
   workload_socket_listening: "The socket of `WorkloadService` accepts connections.",
   workload_start_abandoned: "A signal asked the agent to stop while the workload was being started.",
   workload_started: "The workload runs.",

@@ -7,11 +7,11 @@ type Description = readonly [statuses: readonly StatusName[] | "by errno", meani
 const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ALREADY_EXISTS: [
     ["ALREADY_EXISTS"],
-    "The path exists, and the call does not replace it. If the agent logs this reason at its start, its port or socket is in use.",
+    "The path exists, and the call does not replace an existing entry. If the agent logs this reason at its start, a port or socket of the agent is in use.",
   ],
   AUTHORITY_REPLACED: [
     ["UNAVAILABLE"],
-    "The agent has read a new CA file, which does not cover the client's certificate. Use a new certificate.",
+    "The agent has read a new CA file, and no CA in this file issued the client's certificate. Use a new certificate.",
   ],
   CANCELLED: [["CANCELLED"], "The caller cancelled the call."],
   CHECKSUM_MISMATCH: [["DATA_LOSS"], "The bytes do not match the declared checksum. Nothing was written."],
@@ -22,7 +22,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   DEADLINE_EXCEEDED: [["DEADLINE_EXCEEDED"], "The deadline of the call has passed."],
   EXEC_ARGS_TOO_LONG: [
     ["RESOURCE_EXHAUSTED"],
-    "The arguments and variables of the command exceed [the agent's limits](#limits) or those of the kernel.",
+    "The arguments and variables of the command exceed [the limits of the agent](#limits) or the limits of the kernel.",
   ],
   EXEC_BAD_CWD: [
     ["NOT_FOUND", "FAILED_PRECONDITION", "PERMISSION_DENIED"],
@@ -36,11 +36,11 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_ENDED: [["FAILED_PRECONDITION"], "SignalExec cannot signal the command, because the command has ended."],
   EXEC_NAME_IN_USE: [
     ["ALREADY_EXISTS"],
-    "A kept command has this name; the metadata has its `pid`, `execId` and `state`. Attach to this command, end it, or set `replace_ended`.",
+    "A kept command with the requested name exists; the metadata has the `pid`, `execId` and `state` of this command. Attach to the command, end it, or set `replace_ended`.",
   ],
   EXEC_NOT_ENDED: [
     ["FAILED_PRECONDITION"],
-    "EndExec sent SIGKILL, but the command, or a process that it left running, waits in the kernel and has not ended.",
+    "EndExec sent SIGKILL, but a process of the command waits in the kernel and has not ended.",
   ],
   EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
   EXEC_OFFSET_PAST_END: [
@@ -54,7 +54,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_SETUP_FAILED: [
     ["INTERNAL", "FAILED_PRECONDITION"],
-    "The command could not be set up (`step` and `errno` in the metadata), or its set-up took longer than `timeout_ms`, because the file system of `mount` did not answer.",
+    "The command could not be set up (`step` and `errno` in the metadata), or the set-up took longer than `timeout_ms`, because a file system (`mount` in the metadata) did not answer.",
   ],
   EXEC_TAKEN_OVER: [
     ["ABORTED"],
@@ -63,12 +63,12 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_TEXT_BUSY: [["FAILED_PRECONDITION"], "The program file of the command is open for writing."],
   EXEC_UNKNOWN: [
     ["NOT_FOUND"],
-    "No kept command has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
+    "No kept command has the requested name and `exec_id`. Perhaps the command has ended and the agent has forgotten it.",
   ],
   FILE_ERROR: ["by errno", "A file call failed, and no other reason of this table fits its errno."],
   FILE_SYSTEM_HUNG: [
     ["FAILED_PRECONDITION"],
-    "The file system [does not answer](files.md#limits); the metadata has its `mount`, if known. Unmount the file system, or wait.",
+    "The file system [does not answer](files.md#limits); `mount` in the metadata is its mount point, if the agent knows it. Unmount the file system, or wait.",
   ],
   FOLDER_NOT_EMPTY: [
     ["FAILED_PRECONDITION"],
@@ -79,10 +79,10 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     "The first frame is neither `start` nor `attach`, the request has a second `start`, or input follows the end of the input.",
   ],
   INTERNAL: [["INTERNAL"], "The agent has a bug. The agent's log has details."],
-  INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; the metadata names it in `field`."],
+  INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; `field` in the metadata names the field."],
   MALFORMED_MESSAGE: [
     ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
-    "The message is truncated, is not protobuf, or has too many fields. UNIMPLEMENTED means that this call takes exactly one message, and the client sent none or several.",
+    "The message is truncated, is not protobuf, or has too many fields. The status is UNIMPLEMENTED if the call takes exactly one message, and the client sent no message or several.",
   ],
   MESSAGE_TOO_LARGE: [["RESOURCE_EXHAUSTED"], "The message exceeds 4 MiB."],
   MOUNT_POINT: [["FAILED_PRECONDITION"], "The path is a mount point, which cannot be removed or renamed."],
@@ -98,7 +98,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   PORTS_NOT_KNOWN: [["FAILED_PRECONDITION"], "The agent cannot list ports, because the guest has no /proc."],
   PORT_NOT_LISTENING: [
     ["DEADLINE_EXCEEDED"],
-    "No server listened on the `port` of WaitForPort in time, or a server listened only on the address that the message names.",
+    "Until the time limit of WaitForPort, no server listened on the `port`, or a server listened only on another address, which the message names.",
   ],
   PORT_REFUSED: [["FAILED_PRECONDITION"], "No server listens for stream connections on the `port` or `path`."],
   PORT_RESET: [["ABORTED"], "The server reset the connection of the tunnel."],
@@ -118,7 +118,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     ["UNIMPLEMENTED"],
     "SignalProcess needs pidfds, which the guest's kernel does not have (Linux before 5.3) or forbids.",
   ],
-  PROCESS_UNKNOWN: [["NOT_FOUND"], "No process of the session has this `pid` and start time."],
+  PROCESS_UNKNOWN: [["NOT_FOUND"], "No process of the session has the requested `pid` and start time."],
   SERVICE_NOT_FOUND: [
     ["NOT_FOUND"],
     "The agent does not serve the `service` that grpc.health.v1.Health.Check asked for.",
@@ -135,12 +135,12 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MANY_DIRECTORIES: [
     ["RESOURCE_EXHAUSTED"],
-    "A Watch has more directories than [the agent](#limits) or `fs.inotify.max_user_watches` of the guest allows. Ignore some directories, or raise the guest's limit.",
+    "A Watch covers more directories than [the agent](#limits) or `fs.inotify.max_user_watches` of the guest allows. Exclude some directories with `ignore`, or raise the guest's limit.",
   ],
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise the agent refuses the new call.",
+    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if that call has been idle for at least 60 s. Otherwise the agent refuses the new call.",
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "The agent holds [too many bytes](#limits) of requests that it has received and not yet processed. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise the agent refuses the new call.",
+    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. The agent ends the call that has been idle for the longest time, if that call has been idle for at least 60 s. Otherwise the agent refuses the new call.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

@@ -5,7 +5,8 @@ const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> =
   SVC_INSTANCE_TOKEN:
     "The token that every management call must have. Set either this variable or `SVC_INSTANCE_TOKEN_FILE`.",
   SVC_INSTANCE_TOKEN_FILE: "A file that contains the token.",
-  SVC_GUEST_PORT: "The TCP port of the management listener. This variable requires the three TLS files.",
+  SVC_GUEST_PORT:
+    "The TCP port of the management listener. If you set this variable, you must also set the three `SVC_TLS_*` variables.",
   SVC_GUEST_VSOCK_PORT:
     "The [vsock port](transports.md#vsock) of the management listener. On this port, the agent serves only the host (CID 2). If the three TLS files are set, connections use mutual TLS.",
   SVC_TLS_CERT_FILE: "The agent's certificate, in PEM.",
@@ -17,9 +18,9 @@ const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> =
   SVC_WORKLOAD_SOCKET:
     "The path of the unix socket of [`WorkloadService`](run.md#declare-the-sandbox-idle). Only the workload inherits this variable.",
   SVC_PROBE_SOCKET:
-    "The path of the unix socket that [answers probes](run.md#readiness-and-probes). Without it, the agent answers no probes.",
+    "The path of the unix socket that [answers probes](run.md#readiness-and-probes). If this variable is not set, the agent answers no probes.",
   SVC_PROCESS_SPEC:
-    "The message [`Process`](run.md#your-process), as JSON or as base64 of its binary form. Without it, the agent starts no workload.",
+    "The message [`Process`](run.md#your-process), as JSON or as base64 of its binary form. If neither this variable nor `SVC_PROCESS_SPEC_FILE` is set, the agent starts no workload.",
   SVC_PROCESS_SPEC_FILE:
     "A file that contains the message `Process`, as JSON or as base64 of its binary form. This variable cannot be combined with `SVC_PROCESS_SPEC`.",
   SVC_HOOKS_SPEC: "The message [`Hooks`](run.md#your-process), as JSON or as base64 of its binary form.",
