@@ -45,9 +45,7 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 ];
 
 const MIB = 1024 * 1024;
-/**
- * Memory that suffices for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes.
- */
+/** Memory that suffices for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
 /**
  * Limit of open files that suffices: 256 commands, the maximum, take up to 1,024 descriptors; files and connections

@@ -113,9 +113,7 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 
 type Hook = HooksSpec["preSnapshot"];
 
-/**
- * If the file no longer contains a hook, that hook keeps its variables, because "no hook" need not mean "no variables".
- */
+/** If the file no longer contains a hook, that hook keeps its variables, because "no hook" need not mean "no variables". */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };
 }

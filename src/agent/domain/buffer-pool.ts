@@ -16,9 +16,7 @@ export interface BufferPoolSizes {
 /** Smallest size of a buffer. A small file does not need a large one. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/**
- * Buffers for reading that streams or transfers share: an idle stream holds no buffer, and a busy one reuses buffers.
- */
+/** Buffers for reading that streams or transfers share: an idle stream holds no buffer, and a busy one reuses buffers. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
   /** Free buffers of the regular size. Only buffers of the regular size and of the tight size are kept. */

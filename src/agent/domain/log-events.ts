@@ -84,9 +84,7 @@ export type LogEvent = keyof typeof LOG_EVENTS;
 
 type LogValue = string | number | boolean | undefined;
 
-/**
- * Fields of an event. They never contain a token, a key, an environment value, an argument or the content of a file.
- */
+/** Fields of an event. They never contain a token, a key, an environment value, an argument or the content of a file. */
 export type LogFieldsOf<Event extends LogEvent> = Readonly<
   Partial<Record<(typeof LOG_EVENTS)[Event][number], LogValue>>
 >;

@@ -24,7 +24,7 @@ export class HealthWatches {
    * Sends the readiness now and after each change. A message is sent only when the client has read the previous
    * message, and contains the latest state. Never resolves.
    *
-   * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the reason of the signal or of `leave`
+   * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the reason of the signal or of `shutDown`
    */
   async watch({ isServed, send, signal: client }: HealthWatcher): Promise<never> {
     let sent: boolean | undefined;
@@ -42,7 +42,7 @@ export class HealthWatches {
         }
       });
     } finally {
-      // Tells the client that the agent is no longer ready, before the call ends with the reason of `leave`.
+      // Tells the client that the agent is no longer ready, before the call ends with the reason of `shutDown`.
       if (this.#watchers.left && sent === true) void send(false);
     }
   }

@@ -91,7 +91,7 @@ interface Running {
   readonly stop: AbortController;
   /** Whether the restore steps killed the hook, because it was started before the snapshot. */
   isKilledStale: boolean;
-  /** Never rejects. */
+  /** Settles when the hook has ended. Never rejects. */
   readonly ended: Promise<unknown>;
 }
 
@@ -131,7 +131,10 @@ export class Hooks {
     return outcome;
   }
 
-  /** The spec of a hook. It is read late, because restore steps, for which POST_RESTORE waits, may replace it. */
+  /**
+   * The spec of a hook. Read it just before the start: POST_RESTORE waits for restore steps, which may replace the
+   * spec.
+   */
   #specOf({ kind }: HookRequest): CommandSpec | undefined {
     return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
   }

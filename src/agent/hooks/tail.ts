@@ -5,7 +5,10 @@ function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
 
-/** Returns `bytes` from `start` on, without the continuation bytes of a UTF-8 character that begins before `start`. */
+/**
+ * Returns the part of `bytes` that begins at `start`, without the continuation bytes of a UTF-8 character that begins
+ * earlier.
+ */
 function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
   let at = start;
   while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;

@@ -22,7 +22,7 @@ const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
 const DRAINING_SILENT_MS = 60_000;
-/** Deadline for closing a connection without an authenticated request. The agent reads nothing from it. */
+/** Deadline for closing a connection without an authenticated request. The agent reads nothing from such a connection. */
 const UNAUTHENTICATED_END_MS = 500;
 
 /** An accepted socket. A stream in memory has no address and cannot be reset. */
@@ -277,7 +277,7 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
-    // The peer can no longer answer a PING.
+    // The peer can no longer answer a PING, so a PING that it has not answered does not count.
     this.#pingSentMs = undefined;
     this.#lastReadMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;

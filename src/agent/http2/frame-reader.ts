@@ -50,7 +50,7 @@ export class FrameReader {
     this.#prefaceBytes = expectsPreface ? 0 : PREFACE.length;
   }
 
-  /** Processes the next bytes and keeps none of them. Throws ConnectionError for an invalid frame. */
+  /** Parses the next bytes and keeps no reference to them. Throws ConnectionError for an invalid frame. */
   push(chunk: Buffer): void {
     let at = this.#prefaceBytes < PREFACE.length ? this.#preface(chunk) : 0;
     while (at < chunk.length || (this.#type >= 0 && this.#left === 0)) {

@@ -39,8 +39,8 @@ export class HeaderBlocks {
   readonly #decoder: HpackDecoder;
   /**
    * Cache of decoded blocks by their bytes. Only blocks that consist of indexed fields are cached: such a block does
-   * not change the dynamic table, and has the same meaning until the table changes. Clients send such blocks from the
-   * second call of a method on. Trailers are not cached. The cache is unused until `remembers` is set.
+   * not change the dynamic table, and has the same meaning until the table changes. Clients send such blocks for the
+   * second and later calls of a method. Trailers are not cached. The cache is unused until `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;
@@ -67,7 +67,7 @@ export class HeaderBlocks {
     }
   }
 
-  /** Processes the payload of a HEADERS frame. Throws ConnectionError if it is malformed. */
+  /** Reads the payload of a HEADERS frame. Throws ConnectionError if it is malformed. */
   begin(streamId: number, flags: number, payload: Buffer): void {
     let start = 0;
     let end = payload.length;

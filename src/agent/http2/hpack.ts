@@ -182,7 +182,7 @@ export class HpackDecoder {
 
   /**
    * Decodes a block into alternating names and values; undefined if the list exceeds the limit. Throws ConnectionError
-   * if it is malformed.
+   * if the block is malformed.
    */
   decode(block: Buffer): string[] | undefined {
     this.#block = block;
@@ -282,7 +282,7 @@ function malformed(problem: string): ConnectionError {
 /** Header fields to send, by name. */
 export type Fields = Readonly<Record<string, string>>;
 
-/** Longer values are not put into the table: they rarely repeat, and would evict values that do. */
+/** Longest value that is put into the table. Longer values rarely repeat, and would evict values that repeat. */
 const INDEXED_VALUE_CHARS = 64;
 /** Names of fields whose value differs each time. */
 const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
@@ -299,7 +299,7 @@ export class HpackEncoder {
 
   /**
    * Limits the table to the size that the peer allows. The next header block announces the new size. If the limit was
-   * lower for a time since the last block, it first announces the lowest size (RFC 7541, 4.2).
+   * lower for a time since the last block, the block first announces the lowest size (RFC 7541, 4.2).
    */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);

@@ -15,8 +15,8 @@ const END_OF_STRING = 256;
 const LONGEST_BITS = 30;
 
 /**
- * The code is canonical, so three numbers per length define it: the first code, the number of codes, and the index of
- * their first symbol.
+ * The code is canonical, so three numbers for each code length define it: the first code, the number of codes, and the
+ * index of their first symbol.
  */
 const first = new Int32Array(LONGEST_BITS + 1);
 const count = new Int32Array(LONGEST_BITS + 1);

@@ -87,7 +87,7 @@ export class FloodGuard {
     this.#spend("requests that were cancelled or refused", RESET_COST);
   }
 
-  /** From now on, the peer earns credit for small frames, and only useless frames count against the limit. */
+  /** Lets the peer earn credit for small frames. From then on, only useless frames count against the limit. */
   markAuthenticated(): void {
     this.#isAuthenticated = true;
   }

@@ -8,14 +8,14 @@ import type { Http2Stream } from "./stream.ts";
 export interface MachineEvents {
   /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** Called when there is new output for `take`: at least once between two calls of `take`, if there is any. */
+  /** Called when there is new output for `take`: at least once between two calls of `take`, if output was added. */
   output(): void;
   /**
    * Called when a stream has ended, or when the peer announced that it sends no more requests. The connection may be
    * idle now.
    */
   maybeIdle(): void;
-  /** Called when the peer violated the protocol or a limit. The receiver writes the GOAWAY; further input is ignored. */
+  /** Called when the peer violated the protocol or a limit. The output contains the GOAWAY; further input is ignored. */
   failed(error: ConnectionError): void;
 }
 

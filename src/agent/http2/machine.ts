@@ -73,7 +73,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
   }
 
-  /** Processes input. Never throws for errors of the peer. */
+  /** Handles input of the peer. Never throws for errors of the peer. */
   receive(chunk: Buffer): void {
     if (this.#failure !== undefined) return;
     try {
@@ -86,7 +86,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Passes on a slice of a request, or its end (undefined). If the consumer throws, only this stream ends. */
+  /** Passes a slice or the end (undefined) of a request to its consumer. If the consumer throws, only this stream ends. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();

@@ -84,8 +84,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Call it when the peer acknowledges SETTINGS, which are the oldest unacknowledged ones. Returns false if there are
-   * none.
+   * Call it when the peer acknowledges SETTINGS. This acknowledges the oldest SETTINGS frame that is not acknowledged
+   * yet. Returns false if there is no such frame.
    */
   acknowledged(): boolean {
     const apply = this.#settings.shift();
@@ -122,8 +122,7 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // A WINDOW_UPDATE is due once half of the window was read. Because the window has shrunk, this may now be the
-      // case.
+      // A WINDOW_UPDATE is due once half of the window was read, so a smaller window may make one due.
       this.#open(stream);
     }
   }

@@ -5,8 +5,8 @@ import type { Output } from "./output.ts";
 /** Parts of a response below this size are copied into the output, which is cheaper than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
 /**
- * Input of a paused request is copied into blocks of this size: a separate allocation per slice would cost more than
- * its bytes.
+ * Input of a paused request is copied into blocks of this size, because a separate allocation for each slice costs more
+ * memory than the slice.
  */
 const BLOCK_BYTES: number = 16 * 1024;
 /** Free blocks that a connection keeps. */
@@ -86,7 +86,7 @@ export class Http2Stream {
 
   // --- response
 
-  /** Bytes that the client's window allows to send. */
+  /** Number of bytes that the client's window still allows the agent to send. */
   sendWindowBytes: number;
   /** Bytes of the response that are not in the output yet. */
   queuedBytes = 0;
@@ -155,7 +155,7 @@ export class Http2Stream {
     if (!this.closed) this.#owner.reset(this, code);
   }
 
-  /** Holds back the request's input from now on. The client may still send as much as its window allows. */
+  /** Holds back the request's input until `resume`. The client may still send as much as its window allows. */
   pause(): void {
     this.#paused = true;
   }

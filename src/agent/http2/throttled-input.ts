@@ -2,14 +2,15 @@ import type { Duplex } from "node:stream";
 import { receiveAll } from "../internals/index.ts";
 
 /**
- * Bytes that all throttled connections together process per tick of the event loop. This takes at worst a few
- * milliseconds.
+ * Largest number of bytes that the agent parses per tick of the event loop, for all throttled connections together.
+ * Parsing them takes at worst a few milliseconds.
  */
 const TICK_BYTES = 8 * 1024;
 
 /**
- * Lets throttled connections take turns. Node reads 64 KiB from a socket, and the agent would process all of it before
- * anything else runs. So 60 connections that send requests and cancel them at once would block the agent for seconds.
+ * Lets throttled connections take turns. Without turns, the agent parses all of the 64 KiB that Node reads from a
+ * socket before anything else runs, and 60 connections that send requests and cancel them at once block it for
+ * seconds.
  */
 export class ThrottleQueue {
   /** Queue of connections, in order. */

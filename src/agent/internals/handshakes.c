@@ -124,8 +124,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * The client's issuer has the name of the CA, but another key. OpenSSL would send the alert decrypt_error, so the
-   * error is replaced.
+   * The client's issuer has the name of the CA, but another key. For this error OpenSSL sends the alert decrypt_error;
+   * for the error that replaces it here, OpenSSL sends unknown_ca.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);

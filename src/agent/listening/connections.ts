@@ -42,8 +42,8 @@ export class AcceptedConnection implements Connection {
   /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /**
-   * Whether this connection is protected: a new one may replace it only if its client was silent for long
-   * (`evictAfterSilentMs`).
+   * Whether this connection is protected: a new connection may replace it only if its client was silent for at least
+   * `evictAfterSilentMs`.
    */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
@@ -234,8 +234,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns whether a connection has a place, and tries to give a surplus connection one. Call it for each admitted
-   * call.
+   * Returns whether a connection has a place. A surplus connection gets a place if one is free, or if it can take the
+   * place of another connection. Call it for each admitted call.
    */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;

@@ -271,9 +271,7 @@ export interface SessionProcesses {
   signal(pid: number, startTicks: number, signal: number): "unknown" | "not_permitted" | "unsupported" | undefined;
 }
 
-/**
- * A process that a freeze has not stopped yet, because the process waits inside the kernel. It executes no user code.
- */
+/** A process that a freeze has not stopped yet, because the process waits inside the kernel. It executes no user code. */
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;

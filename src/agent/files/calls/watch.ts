@@ -267,9 +267,7 @@ class Watch {
     }
   }
 
-  /**
-   * Ignores an error that says that the watched directory was removed: the event for the removal has not been read yet.
-   */
+  /** Ignores an error that says that the watched directory was removed: the event for the removal has not been read yet. */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;

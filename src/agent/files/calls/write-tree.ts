@@ -26,7 +26,7 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
 /** Options of a tree (message WriteTreeHeader). */
 export interface TreeOptions {
-  /** Whether to follow no symbolic link below the root directory. */
+  /** If true, no symbolic link below the root directory is followed. */
   readonly followsNone: boolean;
   readonly overwrite: boolean;
   readonly specialBits: boolean;
@@ -35,7 +35,7 @@ export interface TreeOptions {
   readonly syncs: boolean;
 }
 
-/** What was written so far. */
+/** Number of items and bytes that were written so far, and the failures. */
 export interface TreeProgress {
   readonly items: bigint;
   readonly bytesWritten: bigint;
@@ -64,7 +64,10 @@ export class TreeWriter implements AsyncDisposable {
   /** File systems to sync at the end, each with an open directory on it. */
   readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
-  /** Links that this tree created. A directory item may name a link that existed before, but not one of these. */
+  /**
+   * Links that this tree created. A directory item may name a link that existed before the call, but not a link of this
+   * set.
+   */
   readonly #links = new Set<string>();
   #large: LargeFile | undefined;
   #items = 0n;
@@ -172,9 +175,10 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns the open directory whose file system is synced at the end: one on the mount `below`, if the entries are
-   * written there. It must be opened before the write, because syncfs(2) only reports errors that occur after the open.
-   * If it cannot be opened, returns the root directory, and each file on the mount is then synced separately.
+   * Returns the open directory whose file system is synced at the end. If the entries are written to the mount `below`,
+   * this is a directory on that mount. It must be opened before the write, because syncfs(2) only reports errors that
+   * occur after the open. If it cannot be opened, returns the root directory, and each file on the mount is then synced
+   * separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;
@@ -224,7 +228,7 @@ export class TreeWriter implements AsyncDisposable {
       this.#signal.throwIfAborted();
       const { below, end } = this.#mounts.first(from, records.count, pathAt);
       const putting = this.#putEach(records.slice(from, end), below);
-      // If a mount does not respond, only its own entries fail, not the whole tree.
+      // If a mount does not respond, only the entries on that mount fail, not the whole tree.
       const errors = await putting.catch((error: unknown) => {
         if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return Array.from({ length: end - from }, () => error);

@@ -15,8 +15,8 @@ export interface Change {
 }
 
 /**
- * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, and a removal if there
- * is none. Later changes stay in the queue until this is decided (`isHeld`).
+ * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, or a removal if there
+ * is no second event. Later changes stay in the queue until this is decided (`isHeld`).
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
@@ -81,7 +81,8 @@ export class Changes {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // A rescan covered the old path, so the client may or may not have seen the entry there.
+      // A rescan covered the old path, so the client may not know the entry. The entry is therefore reported as a new
+      // one.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;

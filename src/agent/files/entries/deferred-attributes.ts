@@ -5,7 +5,10 @@ import { type Descriptor, openIn } from "../open/descriptor.ts";
 import type { OpenDirectory } from "../open/directory.ts";
 import { Records } from "./record.ts";
 
-/** Limit for records in memory. Further records are in an unnamed file: a tree may have millions of directories. */
+/**
+ * Limit for records in memory. Further records are moved to an unnamed file, because a tree may have millions of
+ * directories.
+ */
 const MEMORY_BYTES = 4 * 1024 * 1024;
 /** Records per batch. */
 const PART_RECORDS = 1_024;

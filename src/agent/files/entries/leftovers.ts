@@ -6,8 +6,8 @@ import { removeEntry } from "./make.ts";
 /** Name of a temporary file. Used only on file systems without O_TMPFILE. */
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 /**
- * Minimum age in nanoseconds. A younger file may belong to a running agent, possibly in another sandbox. An hour is
- * enough, because no write pauses for so long.
+ * Minimum age, in nanoseconds, of a file that is removed. A younger file may belong to a running agent, possibly in
+ * another sandbox. An hour is enough, because no write pauses for so long.
  */
 const AGE_NS = 3_600_000_000_000n;
 /** At most this many entries are checked: a write must not wait for a directory with millions of entries. */

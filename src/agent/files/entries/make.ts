@@ -13,8 +13,8 @@ export interface NewAttributes extends GivenAttributes {
 }
 
 /**
- * Creates a directory with its attributes and syncs its parent, or creates nothing. Without a mode it gets 0755, plus
- * setgid if its parent has setgid and sets its group.
+ * Creates a directory with its attributes and syncs its parent, or creates nothing. If no mode is requested, the mode
+ * is 0755, plus setgid if the directory inherits its group from a setgid parent.
  */
 export async function makeDirectory(tree: FileTree, path: FilePath, attributes: NewAttributes): Promise<void> {
   const { directory, name } = splitPath(path);

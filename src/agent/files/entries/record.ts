@@ -122,7 +122,7 @@ export class Records {
     return this.#bytes.readUInt32LE(this.#start(index) + TYPE_AT) as EntryType;
   }
 
-  /** A view into the buffer. */
+  /** Path of a record, as a view into the buffer. */
   path(index: number): FilePath {
     const at = this.#start(index);
     return this.#bytes.subarray(at + HEAD_BYTES, at + HEAD_BYTES + this.#bytes.readUInt32LE(at) - 1);
@@ -133,7 +133,7 @@ export class Records {
     return this.#bytes.readUInt32LE(this.#start(index) + DATA_AT);
   }
 
-  /** A view of the records from `from` up to `to`. */
+  /** A view of the records from index `from` to before index `to`. */
   slice(from: number, to: number = this.count): Buffer {
     return this.#bytes.subarray(this.#start(from), this.#start(to));
   }

@@ -35,7 +35,7 @@ export async function putEach(
 
 /**
  * Reads small files below a directory, as many as fit into one time slice. `paths` has a NUL after each path. Returns
- * the bytes of each file, or its errno: EFBIG if it has more than `eachBytes`.
+ * the bytes of each file, or its errno: EFBIG if the file is larger than `eachBytes`.
  */
 export async function readEach(
   root: OpenDirectory,
@@ -58,7 +58,10 @@ export async function readEach(
   return results;
 }
 
-/** Adds a flag that refuses to enter mounts, unless the call names a mount. Without it a link could enter a hung mount. */
+/**
+ * Adds a flag that refuses to enter mounts, unless the call names a mount. Without the flag, a link could lead into a
+ * hung mount.
+ */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;
 }

@@ -6,7 +6,7 @@ import { type Report, WatchedDirectory } from "./watched-directory.ts";
 export interface Found {
   readonly watch: number;
   readonly directories: readonly string[];
-  /** The other entries; listed only if the check was to report each entry. */
+  /** Names of the entries that are not directories; listed only if the check was to report each entry. */
   readonly files: readonly string[];
   /** Whether there are too many files to list them. */
   readonly isIncomplete: boolean;
@@ -62,7 +62,7 @@ export class WatchedTree {
   readonly #waiting = new Set<WatchedDirectory>();
   /** Places where a check has found no directory, and the checked path. */
   readonly #missing = new Map<WatchedDirectory, string>();
-  /** Those of them that are checked again after the next tick. */
+  /** Places of `#missing` that are checked again after the next tick. */
   readonly #paused = new Set<WatchedDirectory>();
   readonly #moves = new Map<number, Move>();
   #round = 1;
@@ -95,7 +95,7 @@ export class WatchedTree {
     return this.#moves.size > 0 || this.#paused.size > 0;
   }
 
-  /** Processes an event. Ignores an event of an unknown watch: that watch was removed before. */
+  /** Handles an event. Ignores an event of an unknown watch, because that watch was removed before. */
   take({ watch, mask, cookie, name }: InotifyEvent): void {
     const directory = this.#directories.get(watch);
     if ((mask & IN.Q_OVERFLOW) !== 0) this.#listAgain();
@@ -137,7 +137,7 @@ export class WatchedTree {
     const ended = this.#unwatched.filter((watch) => !this.#directories.has(watch));
     this.#unwatched = [];
     for (const place of this.#waiting) {
-      // The watched directory is checked in a batch of its own, because its watch has another mask (IN_MOVE_SELF).
+      // The watched directory is checked in a separate batch, because its watch has another mask (IN_MOVE_SELF).
       if (places.length >= most || (place === this.#root && places.length > 0)) break;
       const path = this.#pathOf(place, "");
       // If the directory or an ancestor is being renamed, its path is not known now.
@@ -155,21 +155,21 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** Ends the watch of the tree if `watch`, which was found at its path, belongs to another directory. */
+  /** Ends the watch of the tree if `watch`, which was found at the tree's path, belongs to another directory. */
   checkRoot(watch: number): void {
     if (watch !== this.#root.watch) this.#end();
   }
 
   /**
-   * A rescan is sent to the client, which then lists directories. Those that are not watched yet may change before
-   * their watch is added, so the client must list them again later.
+   * Call it when a rescan is sent to the client, which then lists directories. Directories that are not watched yet may
+   * change before their watch is added, so the client must list them again later.
    */
   rescanned(): void {
     this.#isStale = true;
     for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
-  /** Processes the result of a check that has found a directory. The directory is watched now. */
+  /** Handles the result of a check that has found a directory. The directory is watched now. */
   found(place: WatchedDirectory, found: Found): void {
     const { watch } = found;
     const { parent, name, report = "nothing" } = place;
@@ -203,7 +203,7 @@ export class WatchedTree {
     this.#list(directory, found, reported);
   }
 
-  /** Processes a failed check of a path. A missing directory is checked once more before it is reported. */
+  /** Handles a failed check of a path. A missing directory is checked once more before it is reported. */
   failed(place: WatchedDirectory, errno: string, path: string): void {
     if (!this.#waiting.has(place)) return;
     const { parent, name } = place;
@@ -258,7 +258,7 @@ export class WatchedTree {
     } else if ((mask & (IN.CREATE | IN.MOVED_TO)) !== 0) {
       const move = (mask & IN.MOVED_TO) === 0 ? undefined : this.#moves.get(cookie);
       if (move !== undefined) this.#moves.delete(cookie);
-      // A check has already found this directory and reported its entries.
+      // A check has already found this directory and reported its entries, so the event is ignored.
       if (move === undefined && directory.child(name)?.round === this.#round) return;
       if (move?.change === undefined) report("CREATED");
       else changes.complete(move.change, path);
@@ -285,7 +285,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#markPathUnknown(child);
   }
 
-  /** Call it if the new path is unknown: forgets the directory, unless it is found before the second tick. */
+  /** Forgets a directory whose new path is unknown, unless it is found before the second tick. */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#settled(directory);
     directory.detach();

@@ -32,7 +32,7 @@ const NO_PATH = Buffer.alloc(0);
 /** Gets the exact times of the file from the addon. Resolves with the buffer of `timesOf`, or with a negated errno. */
 export type ExactTimes = () => Promise<Buffer | number>;
 
-/** Converts the result of Node's stat. Node rounds seconds beyond 2^53, so these are read again with `exactTimes`. */
+/** Converts the result of Node's stat. Node rounds seconds beyond 2^53, so such times are read again with `exactTimes`. */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;
   const isExact = [mtimeNs, atimeNs, ctimeNs].every((ns) => ns > -EXACT_LIMIT_NS && ns < EXACT_LIMIT_NS);
@@ -149,8 +149,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Like `native`, for a call that resolves with bytes. `mount` is the mount that the call goes into, if this is not
-   * the mount of the descriptor.
+   * Like `native`, for a call that resolves with bytes. `mount` is the mount on which the call works, if it is not the
+   * mount of the descriptor.
    */
   async nativeBytes(
     step: FileStep,
@@ -164,7 +164,7 @@ export class Descriptor implements AsyncDisposable, Holdable {
     return result;
   }
 
-  /** The signal stops the wait for other syncs, but not a sync that has started. */
+  /** Syncs the file to disk. Aborting the signal ends the wait for other syncs, but not a sync that has started. */
   async sync(step: FileStep, signal?: AbortSignal): Promise<void> {
     await this.#work.step({ step, on: [this], signal }, () => syncDescriptor(this.fd));
   }
@@ -177,7 +177,7 @@ export class Descriptor implements AsyncDisposable, Holdable {
     this.#wasClosed = true;
   }
 
-  /** Never rejects. */
+  /** Closes the descriptor as soon as no operation uses it. Never rejects. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isDisposed = true;
     if (this.#holds === 0) await this.#close();

@@ -71,7 +71,7 @@ export class OpenDirectory implements AsyncDisposable {
     return mountOf(this.descriptor.fd)?.fileSystem;
   }
 
-  /** A path of this directory in /proc, valid while it is open. Without /proc it does not exist. */
+  /** A path of this directory in /proc, valid while the directory is open. Without /proc, the path does not exist. */
   get link(): string {
     return `/proc/self/fd/${this.descriptor.fd}`;
   }
@@ -104,7 +104,7 @@ export class OpenDirectory implements AsyncDisposable {
     return this.#opened(await openIn(this.work, how, this.descriptor.fd, name, flags, { resolve }));
   }
 
-  /** Opens the directory above this one, which may have changed since this one was opened. */
+  /** Opens the current parent of this directory, which may have been moved since it was opened. */
   async parent(): Promise<OpenDirectory> {
     const how = this.#here<Descriptor>("open");
     const options = { resolve: RESOLVE_NO_SYMLINKS };
@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must fail if it reaches a mount point. This is the case if the operation has
-   * not named a mount: otherwise a symbolic link could point into one.
+   * Whether a lookup below this directory must fail if it reaches a mount point. It must fail if the mounts are known
+   * and the operation names none of them, because a symbolic link could lead into a mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -9,8 +9,9 @@ export interface MountBelow {
 }
 
 /**
- * The mounts below a directory when a call began. An operation on a mount that hangs must name that mount. Otherwise
- * the file system of the directory itself would count as hung, and every call on it would fail.
+ * The mounts that were below a directory when a call began. An operation that goes into one of these mounts must name
+ * the mount. If it named none and the mount hung, the file system of the directory itself would count as hung, and
+ * every call on it would fail.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
@@ -21,8 +22,8 @@ export class MountsBelow {
   }
 
   /**
-   * The innermost mount that contains a path. Only names are compared; links are not followed. Undefined if there is
-   * none.
+   * The innermost mount that contains a path. Only names are compared; links are not followed. Undefined if no mount
+   * contains the path.
    */
   of(path: FilePath): MountBelow | undefined {
     let found: MountBelow | undefined;
@@ -32,8 +33,8 @@ export class MountsBelow {
   }
 
   /**
-   * Returns the mount of the path at `from`, and how far the following paths are on the same mount: `end` is the index
-   * of the first path that is not.
+   * Returns the mount of the path with index `from`, and in `end` the index of the first later path that is not on the
+   * same mount.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

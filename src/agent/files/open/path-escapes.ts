@@ -2,7 +2,7 @@ import { type FileStep, FileSystemError } from "../../domain/index.ts";
 
 /** A path left the directory that it had to stay in, or contained a symbolic link where none may be followed. */
 export class PathEscapes extends FileSystemError {
-  /** Whether the request allowed no symbolic links at all. */
+  /** Whether the request forbade all symbolic links. */
   readonly noSymlinks: boolean;
 
   constructor(step: FileStep, errno: string, noSymlinks: boolean) {

@@ -85,7 +85,7 @@ export class Paths {
         if (isLink) links += 1;
       }
     } catch (error) {
-      // This is not an error here, because the operation itself will report the missing or forbidden name.
+      // A missing or forbidden name is not an error of the walk, because the operation itself will report it.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
     }
     lookup([at]);

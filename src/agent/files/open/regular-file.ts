@@ -80,7 +80,7 @@ export class RegularFile {
     return undefined;
   }
 
-  /** Never rejects. */
+  /** Closes the file. Never rejects. */
   async close(): Promise<void> {
     await this.#file[Symbol.asyncDispose]();
   }

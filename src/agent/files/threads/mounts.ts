@@ -42,7 +42,10 @@ export function mountsBelow(
   }
 }
 
-/** Finds the mount with this id. mountinfo has no line for a mount that was unmounted lazily (umount -l). */
+/**
+ * Finds the mount with this id. If the mount was unmounted lazily (umount -l), mountinfo has no line for it, so its
+ * path is unknown.
+ */
 function mountWithId(id: string): Mount {
   const [line = ""] = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8")) ?? [];
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
@@ -68,7 +71,7 @@ export class HungMounts {
     return mount && this.#hung.get(mount.fileSystem);
   }
 
-  /** Records that a file system hangs. It does so until one of its operations that were given up has returned. */
+  /** Records that a file system hangs. It counts as hung until an operation on it that was given up has returned. */
   add(mount: Mount, returned: Promise<void>): void {
     const hung = this.of(mount) ?? { mount, answers: Promise.withResolvers<void>() };
     this.#hung.set(mount.fileSystem, hung);

@@ -53,7 +53,10 @@ export interface Running {
 /** Ticks after which an operation counts as slow (1 s). */
 export const SLOW_TICKS = 2;
 
-/** Syncs flush dirty pages, which may take long without being hung. Calls are all operations but syncs and lookups. */
+/**
+ * Classes of operations. A lookup is one step of a walk along a path. A sync flushes dirty pages, which may take long
+ * although nothing hangs. Every other operation is a call.
+ */
 export type WorkClass = "lookup" | "sync" | "call";
 
 const SYNCS: ReadonlySet<FileStep> = new Set(["sync", "sync_folder"]);

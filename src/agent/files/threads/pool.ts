@@ -27,7 +27,7 @@ const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8,
 
 export interface Waiting {
   readonly work: Work<never>;
-  /** Lets the operation run. With undefined, it must first check again which mounts hang. */
+  /** Lets the operation run. With undefined, the operation must first check again which mounts hang. */
   readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;
   ticks: number;
@@ -150,14 +150,17 @@ export class ThreadPool {
     return count;
   }
 
-  /** Whether the operation must leave the threads to other file systems. Never for an operation that follows a path. */
+  /**
+   * Whether the operation must leave the threads to other file systems. Always false for an operation that follows a
+   * path.
+   */
   #atMountLimit(work: Work<never>): boolean {
     const kind = classOf(work);
     const limit = ALIKE_AT_ONCE[kind];
     if (work.path !== undefined || this.running.size < limit) return false;
     const isAlike = ({ work: other }: Running): boolean =>
       classOf(other) === kind && other.path === undefined && (kind !== "call" || other.step === work.step);
-    // Only now is the kernel asked for the mounts, because that takes longer than a small operation.
+    // The kernel is asked for the mounts only now, because asking takes longer than a small operation.
     if (this.#count(isAlike) < limit) return false;
     const fileSystem = this.#fileSystemOf(work);
     return this.#count((other) => isAlike(other) && this.#fileSystemOf(other.work) === fileSystem) >= limit;
@@ -177,9 +180,9 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now, unless libuv has started its threads already. If it started them later and the
- * guest were at its process limit, libuv would abort the process. Children do not inherit UV_THREADPOOL_SIZE, because
- * they get the environment that the agent was started with.
+ * Starts all of libuv's threads now, unless libuv has started its threads already. libuv aborts the process if it
+ * cannot start a thread, which could happen later, when the guest is at its process limit. Children do not inherit
+ * UV_THREADPOOL_SIZE, because they get the environment that the agent was started with.
  */
 export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

@@ -131,7 +131,7 @@ export class FileWork {
       if (this.#pool.isFull)
         for (const waiting of this.#pool.waiting) {
           waiting.ticks += 1;
-          // All threads may hang, so the operation could wait for ever.
+          // All threads may hang, so the operation is refused instead of waiting for ever.
           if (waiting.ticks >= this.#limitOf(waiting.work))
             this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
         }
