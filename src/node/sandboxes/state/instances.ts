@@ -28,7 +28,7 @@ export class Instances {
 
   /**
    * @param tags given to every object that this node creates
-   * @param turns separates the checks of many instances
+   * @param turns spreads the checks of many instances over turns of the event loop
    * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
   constructor(
@@ -102,10 +102,11 @@ export class Instances {
   }
 
   /**
-   * Creates an instance or changes its state. If the answer is lost, polls for the instance (until it is in the wanted
-   * state, if one is named) until the time is up or the daemon does not answer. An internal error is treated like a
-   * lost answer, because the daemon cancels every call after a minute and then answers with that error. In this case
-   * one check is enough, because the call has ended. An abort of the operation takes effect only after that.
+   * Creates an instance or changes its state. If the daemon's answer is lost, polls the instance until it has the state
+   * `wanted`, or is running if no state is given. Gives up when the time is up or the daemon does not answer. An
+   * internal error counts as a lost answer, because the daemon cancels every call after a minute and then answers with
+   * that error; in this case one poll is enough, because the call has ended. An abort of the operation takes effect
+   * only after all this.
    */
   changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     return lasting(() => this.#changed(entry, change, wanted));

@@ -104,8 +104,8 @@ export interface SandboxEntry extends Entry {
   /** The instance's id at the substrate; undefined if it is not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined
-   * after a suspension, until the restore steps have run.
+   * When the agent had run its last restore steps, or just before the sandbox booted, as Unix time in milliseconds by
+   * the host's clock. Undefined after a suspension, until the restore steps have run.
    */
   readonly runEpochMs?: number | undefined;
   /**
@@ -114,20 +114,20 @@ export interface SandboxEntry extends Entry {
    */
   readonly thawsAtMs?: number | undefined;
   /**
-   * When the current credentials were issued, by the host's clock. Undefined if that was at the sandbox's creation, or
-   * by a version before 0.4.0.
+   * When the current credentials were issued, by the host's clock. Undefined if they were issued when the sandbox was
+   * created, or by a version before 0.4.0.
    */
   readonly credentialsIssuedMs?: number | undefined;
   /** When a rotation of the credentials began, if that rotation may still be unfinished; otherwise undefined. */
   readonly rotatingSinceMs?: number | undefined;
   /**
-   * When the stopped sandbox was booted again, by the host's clock. Undefined if it is not booting, or its agent has
-   * answered since.
+   * When the stopped sandbox was booted again, by the host's clock. Undefined if the sandbox is not booting, or if its
+   * agent has answered since.
    */
   readonly bootingSinceMs?: number | undefined;
   /**
-   * The instance's address at the last suspension. If the daemon does not answer, this address is used: a session may
-   * stay frozen until its agent is reached, so it cannot wait for the daemon.
+   * The instance's address at the last suspension. It is used if the daemon does not answer, because a session may stay
+   * frozen until its agent is reached, so the restore steps cannot wait for the daemon.
    */
   readonly lastIp?: string | undefined;
   /**
@@ -174,8 +174,8 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 const NODE_NEEDED = "22.13";
 /**
  * How long SQLite waits for a lock inside a call, which blocks the event loop. In WAL mode a read waits only while
- * another process recovers the journal after a crash. It is set by a pragma, because Node's option is newer than
- * 22.13.
+ * another process recovers the journal after a crash. This time is set by a pragma, because Node's option for it is
+ * newer than 22.13.
  */
 const BUSY_MS = 50;
 const SCHEMA = `
@@ -295,8 +295,8 @@ export class Journal {
   }
 
   /**
-   * Locks a name for this process, until `release` is called. Resolves with the process that holds the lock, or with
-   * undefined if this process has got it.
+   * Locks a name for this process until `release` is called. Resolves with undefined if this process now has the lock,
+   * and otherwise with the process that holds it.
    */
   take(name: string, operation: string): Promise<Holder | undefined> {
     return attempted("lock the journal", () => this.#writes.run(() => this.#locks.take(name, operation)));

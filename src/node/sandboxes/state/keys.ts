@@ -30,8 +30,8 @@ export interface RestoreChoices {
   readonly minAgentVersion?: string | undefined;
   /**
    * Only with `env`: accept a session that was not frozen when it was suspended, although it may already have used the
-   * secrets that `env` replaces. Default: false. In that case the operation rejects with NOT_FROZEN before anything is
-   * cloned or woken up, unless `freeze` is "off".
+   * secrets that `env` replaces. Default: false. The operation then rejects such a session with NOT_FROZEN before
+   * anything is cloned or woken up, unless `freeze` is "off".
    */
   readonly acceptUnfrozen?: boolean | undefined;
 }

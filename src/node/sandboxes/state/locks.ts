@@ -34,7 +34,10 @@ export class Locks {
   /** Directory of the files that the processes lock. */
   readonly #directory: string;
   readonly #process = randomUUID();
-  /** A statement is prepared at its first use, because a journal that is opened read-only may be older than the table. */
+  /**
+   * Prepared statements. Each is prepared at its first use, because a journal that is opened read-only may be older
+   * than the lock table.
+   */
   readonly #statements = new Map<string, Sqlite.StatementSync>();
   /** This process's locked file. Undefined until it takes its first lock. */
   #life: Sqlite.DatabaseSync | undefined;
@@ -47,8 +50,8 @@ export class Locks {
   }
 
   /**
-   * Takes a lock for this process. Returns the other holder, or undefined if the lock was taken. Throws errors of
-   * SQLite.
+   * Takes a lock for this process. Returns undefined if this process now has the lock, and otherwise the process that
+   * holds it. Throws errors of SQLite.
    */
   take(name: string, operation: string): Holder | undefined {
     return this.#whole(() => {
@@ -86,7 +89,7 @@ export class Locks {
         rmSync(join(this.#directory, file), { force: true });
     }
     const life = new this.#Database(this.#pathOf(this.#process));
-    // The rollback journal is kept in memory: as a file, it would remain when the process is killed.
+    // Keep the rollback journal in memory, because a file would remain when the process is killed.
     life.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
     this.#life = life;
   }

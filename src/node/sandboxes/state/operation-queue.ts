@@ -43,8 +43,8 @@ export class OperationQueue {
   }
 
   /**
-   * Sets what happens if this process ends during the current operation on the name. Removed when that operation ends,
-   * or if `why` is undefined.
+   * Sets the text for `atRisk` about the current operation on a name: what happens if this process ends now. The text
+   * is removed when that operation ends, or if `why` is undefined.
    */
   setRisk(name: string, why: string | undefined): void {
     if (why === undefined) this.#atRisk.delete(name);
@@ -52,8 +52,8 @@ export class OperationQueue {
   }
 
   /**
-   * Waits for a call that changes something at the substrate. If this process ended before the answer, the outcome
-   * would be unknown; therefore `atRisk` lists the name until then.
+   * Waits for a call that changes something at the substrate. Until the daemon answers, `atRisk` lists the name,
+   * because the outcome would be unknown if this process ended.
    */
   async untilAnswered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
     const before = this.#atRisk.get(name);
@@ -117,7 +117,8 @@ export class OperationQueue {
       try {
         await this.#journal.release(name);
       } catch {
-        // The lock cannot be released, for example because the disk is full. This process then keeps it until it ends.
+        // The lock cannot be released, for example because the disk is full. This process then holds the lock until it
+        // ends.
       }
     }
   }

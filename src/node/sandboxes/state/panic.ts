@@ -23,8 +23,8 @@ export function panicIn(lines: readonly string[]): Panic | undefined {
 }
 
 /**
- * Detects a kernel panic of an instance that ran before. The console must have a panic line, and the agent's port must
- * not answer: the line alone proves nothing, because a workload may print it.
+ * Detects a kernel panic of an instance. The console must have a panic line, and the agent's port must not answer. The
+ * line alone proves nothing, because a workload may print it.
  */
 export async function panicOf(
   substrate: Substrate,

@@ -36,8 +36,8 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
 }
 
 /**
- * Returns the record that a session ran before its restore steps at this wake-up. If it did not, returns the entry's
- * earlier record.
+ * Returns the record that the session ran before its restore steps in this operation. If it did not, returns the record
+ * of an earlier operation that the entry has.
  *
  * @param isLate whether the session thawed by itself before its restore steps
  */

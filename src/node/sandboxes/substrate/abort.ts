@@ -5,10 +5,10 @@ import { SandboxError } from "./errors.ts";
 /** Options of every operation that takes time. */
 export interface OperationOptions {
   /**
-   * Aborting it ends the operation at its next safe point, with the name "AbortError" and the code ABORT_ERR. Waits,
-   * and questions to the daemon and to agents, end at once; a change that the daemon was asked for is waited for,
-   * because the daemon completes it anyway. What the operation has created is then removed, and a frozen session is
-   * thawed, as after any failure.
+   * Aborting this signal ends the operation at its next safe point. The operation rejects with an error that has the
+   * name "AbortError" and the code ABORT_ERR. Waits and requests that only read end at once. If the daemon was asked
+   * for a change, the operation waits for it, because the daemon completes it anyway. What the operation has created is
+   * then removed, and a frozen session is thawed, as after any failure.
    */
   readonly signal?: AbortSignal | undefined;
   /** Time limit of the whole operation, in milliseconds; at its end, the operation fails with OPERATION_TIMED_OUT. */
@@ -23,13 +23,13 @@ export function timeoutSignal(limitMs: number): AbortSignal {
   return limitMs > LONGEST_TIMER_MS ? new AbortController().signal : AbortSignal.timeout(Math.ceil(limitMs));
 }
 
-/** Throws SandboxError (INVALID_SPEC) unless this is a time limit in milliseconds. Infinity means no limit. */
+/** Throws SandboxError (INVALID_SPEC) unless the value is a time limit in milliseconds. Infinity means no limit. */
 export function checkLimit(limitMs: number | undefined, field: string): void {
   if (limitMs === undefined || (typeof limitMs === "number" && limitMs >= 0)) return;
   throw new SandboxError("INVALID_SPEC", `${field} must be a number of milliseconds, at least 0`);
 }
 
-/** Throws SandboxError (INVALID_SPEC) unless this is a finite time in milliseconds. */
+/** Throws SandboxError (INVALID_SPEC) unless the value is a finite time in milliseconds. */
 export function checkDuration(durationMs: number | undefined, field: string): void {
   checkLimit(durationMs, field);
   if (durationMs === undefined || Number.isFinite(durationMs)) return;
@@ -98,13 +98,16 @@ export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> 
   }
 }
 
-/** A signal that is aborted with the current operation or with one of `others`; undefined without both. */
+/**
+ * Returns a signal that is aborted with the current operation or with one of `others`; undefined if none of them has a
+ * signal.
+ */
 export function currentSignal(...others: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
   const all = [running.getStore()?.signal, ...others].filter((one) => one !== undefined);
   return all.length < 2 ? all[0] : AbortSignal.any(all);
 }
 
-/** Whether an error says, itself or by its cause, that something was aborted. */
+/** Whether an error or one of its causes says that an operation or a call was aborted. */
 function isAbort(error: unknown): boolean {
   for (let one = error; one instanceof Error; one = one.cause) {
     if (one instanceof SandboxError && (one.code === "ABORT_ERR" || one.code === "OPERATION_TIMED_OUT")) return true;

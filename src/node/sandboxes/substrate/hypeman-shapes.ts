@@ -20,8 +20,8 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     name,
     image,
     entrypoint: [entrypoint],
-    // The list must not be empty: the daemon would then use the image's command, and the agent refuses that as an
-    // argument.
+    // The list must not be empty, because the daemon would then pass the image's command to the agent, which refuses it
+    // as an argument.
     cmd: ["run"],
     env,
     tags,

@@ -55,8 +55,9 @@ export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
 }
 
 /**
- * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password. fetch would refuse a URL
- * with them and quote it; the message of this function does not quote the URL, because it may contain a password.
+ * Throws SandboxError (INVALID_SPEC) unless the text is an http or https URL without a user and password. Without this
+ * check, fetch would refuse such a URL with an error that quotes it; the message of this function does not quote the
+ * URL, because it may contain a password.
  *
  * @param name name of the option, for the error message
  */
@@ -299,7 +300,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  /** Creates a running instance from another one. If the source is running, it is suspended for that time. */
+  /** Creates a running instance from another one. A running source is suspended during the fork. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));
@@ -310,7 +311,7 @@ class HypemanSubstrate {
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
-  /** Takes a snapshot of a running instance, which is suspended for that time. */
+  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
     return snapshotOf(await this.#change((client, options) => client.instances.snapshots.create(id, body, options)));
@@ -365,7 +366,7 @@ class HypemanSubstrate {
     return lasting(() => this.#call(call));
   }
 
-  /** Deletes something. Resolves with undefined even if it does not exist. */
+  /** Makes a call that deletes an object. Succeeds also if the object does not exist. */
   async #delete(call: Call<unknown>): Promise<void> {
     await lasting(() => this.#found(call));
   }

@@ -42,8 +42,8 @@ export interface SandboxSpec {
 /** Which network access a sandbox has. */
 export interface NetworkSpec {
   /**
-   * The policy for mediated egress. It is rejected unless `enabled` is false, because the substrate accepts such a
-   * policy but does not enforce it.
+   * The policy for mediated egress. Only a policy with `enabled: false` is accepted, because the substrate would accept
+   * any other policy without enforcing it.
    */
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }

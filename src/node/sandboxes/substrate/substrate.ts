@@ -107,8 +107,8 @@ export interface Image {
 }
 
 /**
- * The daemon's version and features. A daemon without /capabilities reports no features; only versions of the API after
- * 0.3.0 have it.
+ * The daemon's version and features. A daemon whose API is 0.3.0 or older has no /capabilities, and reports no
+ * features.
  */
 export interface DaemonFacts {
   /** Version of the daemon's build; "unknown" if it is not reported. */

@@ -38,7 +38,7 @@ export function publishNode(event: NodeEvent): void {
   if (events.hasSubscribers) events.publish(event);
 }
 
-/** A `fetch` that publishes each request with the status and the time of its answer. */
+/** A `fetch` that publishes each request with its duration and the status of the answer. */
 export function traced(send: Fetch): Fetch {
   return async (input, init) => {
     if (!events.hasSubscribers) return send(input, init);
