@@ -5,8 +5,8 @@ import { isHole, type Piece, withHoles } from "./holes.ts";
 export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 /**
- * Size of each read of a sparse file. A large buffer is enough, because most of the data is zeros, which become holes
- * and need no memory.
+ * Size of each read of a sparse file. All reads use one large buffer, because most of the data is zeros, which become
+ * holes and are not copied.
  */
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
 

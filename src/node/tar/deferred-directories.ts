@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /**
- * Limit on the memory of deferred directories; above it they are written to a temporary file, because a sandbox may
- * send directories without end.
+ * Limit on the memory of deferred directories. Above this limit, they are written to a temporary file, because a
+ * sandbox may send directories without end.
  */
 const HELD_BYTES = 4 * 1024 * 1024;
 /** Estimated memory of one deferred directory, in addition to its path. */
@@ -15,8 +15,8 @@ const HEAD_BYTES = 24;
 const UNCHANGED = 0xffff_ffff;
 
 /**
- * A directory whose owner, mode and time are set once its content is written. Earlier, writing the content would change
- * the time, and could require a different mode or owner.
+ * A directory whose owner, mode and time are set after its content is written. They cannot be set earlier, because
+ * writing the content changes the time, and may not be possible with the final owner and mode.
  */
 export interface DeferredDirectory {
   readonly path: Buffer;
@@ -41,8 +41,8 @@ export class DeferredDirectories implements Disposable {
   }
 
   /**
-   * Removes and yields all directories, the last one first: setting the mode of a directory may make those in it
-   * inaccessible.
+   * Removes and yields all directories. The last one comes first, because setting the mode of a directory may make the
+   * directories in it inaccessible.
    */
   *takeReversed(): Generator<DeferredDirectory> {
     yield* this.#held.toReversed();

@@ -138,7 +138,7 @@ function readTime(block: Buffer): number {
   return readAnyNumber(block, 136, 12);
 }
 
-/** A number above 2^53 is rounded. */
+/** Reads a number like `readNumber`, but accepts any size. A number above 2^53 is rounded. */
 function readAnyNumber(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
   const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");

@@ -42,8 +42,8 @@ function majorOf(dev: bigint): bigint {
 }
 
 /**
- * Reads the content of a generated file. Throws EntryError if the file exceeds the limit. Throws the system call's
- * error otherwise, such as EAGAIN for a file that would wait for more data (/proc/kmsg).
+ * Reads the content of a generated file. Throws EntryError if the content exceeds the limit. Throws the system call's
+ * error if a read fails, for example EAGAIN for a file that waits for more data (/proc/kmsg).
  */
 export function generatedContent(path: Buffer): Buffer {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -21,10 +21,10 @@ export interface LocalReading extends Disposable {
 let mayBlock = false;
 
 /**
- * Until it is disposed of, copies that begin read and write local files on the calling thread, where a file system that
- * does not answer blocks the whole process. It saves the start of a thread, about 40 ms of CPU time, which is as much
- * as copying a thousand small files takes. Only a program whose process has nothing else to do may use this, never the
- * library.
+ * Makes copies use local files on the calling thread, if they begin before the returned object is disposed of. This
+ * saves the start of a thread, about 40 ms of CPU time, which is as much as copying a thousand small files takes.
+ * However, a file system that does not answer then blocks the whole process. Only a program whose process has nothing
+ * else to do may use this, never the library.
  */
 export function allowBlocking(): Disposable {
   mayBlock = true;
@@ -37,11 +37,11 @@ export function allowBlocking(): Disposable {
 
 /**
  * Begins to read a local directory or file. Does not follow links below the root, unless `followLinks` is set. A thread
- * reads the files, so that a file system that does not answer does not block the caller's event loop; disposing of the
- * reading also ends that.
+ * reads the files, so that a file system that does not answer does not block the caller's event loop. Disposing of the
+ * returned object ends the reading even then.
  *
- * @param choose which entries of a directory to read; an excluded directory is excluded with everything in it. If it
- *   rejects, the iteration fails with that error.
+ * @param choose which entries of a directory to read; an excluded directory is excluded with everything in it. If
+ *   `choose` rejects, the iteration fails with that error.
  */
 export function readLocal(
   root: string | Buffer,
@@ -54,10 +54,10 @@ export function readLocal(
 
 /**
  * Unpacks an archive, which may be hostile, below a directory, which is created if it is missing. Touches nothing
- * outside of it: rejects names that climb out of it, and follows no links. Rejects hard links too, unless `missingFile`
- * is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for failures of this
- * machine, and with the errors of `entries` and of the callbacks. A thread writes the files, so that a file system that
- * does not answer does not block the caller's event loop.
+ * outside of that directory: rejects names that lead out of it, and follows no links. Rejects hard links too, unless
+ * `missingFile` is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for
+ * failures of this machine, and with the errors of `entries` and of the callbacks. A thread writes the files, so that a
+ * file system that does not answer does not block the caller's event loop.
  */
 export async function unpack(
   root: string | Buffer,

@@ -10,7 +10,10 @@ import { secondsNotBefore } from "./times.ts";
 
 const NONE = Buffer.alloc(0);
 const SLASH = 0x2f;
-/** Limit on the entries that `choose` is asked for at once: an answer from another thread takes about 0.1 ms. */
+/**
+ * Number of entries in a call of `choose`. Calls for single entries would be slow, because an answer from another
+ * thread takes about 0.1 ms.
+ */
 const CHOSEN_AT_ONCE = 256;
 const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
 
@@ -34,7 +37,10 @@ export interface WalkOptions {
   readonly onUnreadable: OnUnreadable;
   /** Whether to exclude an entry, with everything in it. */
   readonly isExcluded?: ((name: Buffer) => boolean) | undefined;
-  /** Which of these entries of a directory to include; each excluded directory is excluded with everything in it. */
+  /**
+   * Returns for each of the entries, all of one directory, whether to include it. An excluded directory is excluded
+   * with everything in it.
+   */
   readonly choose?: ((entries: readonly LocalEntry[]) => readonly boolean[]) | undefined;
   /** Do not descend into other file systems. */
   readonly oneFileSystem?: boolean | undefined;
@@ -166,9 +172,9 @@ function unreadable(path: Buffer, error: unknown): EntryError {
 }
 
 /**
- * A local entry that an archive can contain. Its content throws EntryError if the file cannot be read or became
- * shorter. It is an instance of a class, because creating an object with a closure for each property takes as long as
- * reading a small file.
+ * A local entry that an archive can contain. Reading its content throws EntryError if the file cannot be read or became
+ * shorter. This is a class, because creating an object with a closure for each property takes as long as reading a
+ * small file.
  */
 export class LocalTarEntry implements TarHeader {
   readonly type: "file" | "directory" | "symlink";

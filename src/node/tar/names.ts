@@ -25,8 +25,8 @@ export function isCleanName(name: Buffer): boolean {
 }
 
 /**
- * Returns the name unchanged. Throws TarError if it has a NUL, because Node would throw an error that is not a system
- * call's.
+ * Returns the name unchanged. Throws TarError if the name has a NUL. Node would also reject such a name, but not with
+ * the error of a system call.
  */
 export function withoutNul(name: Buffer): Buffer {
   if (name.includes(0))

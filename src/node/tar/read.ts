@@ -88,8 +88,8 @@ function sparse(): TarError {
 }
 
 /**
- * Parses a decimal number. It is strict, because a hostile sandbox may write anything: waiting for NaN bytes would
- * never end.
+ * Parses a decimal number. Any other text is an error, because a hostile sandbox may send anything as a size, and
+ * waiting for NaN bytes would never end.
  */
 function decimal(value: Buffer, form: RegExp): number {
   const text = value.toString("latin1");

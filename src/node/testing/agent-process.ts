@@ -4,7 +4,7 @@ import type { Readable } from "node:stream";
 import { messageOf } from "../../shared/errors.ts";
 import { TestAgentError } from "./errors.ts";
 
-/** Exit of an agent: its workload's status, or its own if it failed. */
+/** How an agent ended: with its workload's status, or with its own status if the agent failed. */
 export interface AgentEnd {
   /** Null if a signal ended the agent. */
   readonly exitCode: number | null;

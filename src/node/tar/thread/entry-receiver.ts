@@ -116,7 +116,7 @@ export class EntryReceiver {
   }
 }
 
-/** The entry of a record with all of its content. */
+/** Converts a record that has all content of an entry to that entry. */
 export function wholeEntry(record: EntryRecord): TarEntry & { readonly sparse: boolean } {
   const { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse, data } = record;
   return {
@@ -144,7 +144,7 @@ function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEn
   return { ...head, pieces, content: withZeros(pieces) };
 }
 
-/** The error in the data of a record about a failure. */
+/** Returns the error in the data of a failure record. */
 export function recordedError(data: Buffer): Error {
   return errorOf(JSON.parse(data.toString()) as PlainError);
 }

@@ -25,7 +25,7 @@ export interface NoEntry {
   readonly data: Buffer;
 }
 
-/** What the iterator yields: an entry, a record about one, or undefined, for which nothing is sent. */
+/** An item to send: an entry, a record about an entry that is not sent, or undefined, for which nothing is sent. */
 export type SentEntry = TarEntry | LocalTarEntry | NoEntry | undefined;
 
 type Step = IteratorResult<SentEntry, unknown>;
@@ -63,10 +63,10 @@ export class EntrySender {
   }
 
   /**
-   * Sends all entries, until `stop` is called. Rejects with errors of the iterator. An entry whose content cannot be
-   * read is sent with that failure. Closes the iterator in any case.
+   * Sends all entries, until `stop` is called. If the content of an entry cannot be read, sends that failure and
+   * continues. Rejects with errors of the iterator. Closes the iterator in any case.
    *
-   * @param onContentFailure called with the name of such an entry
+   * @param onContentFailure called with the name of each entry whose content cannot be read
    */
   async send(
     entries: Iterable<SentEntry> | AsyncIterable<SentEntry>,
@@ -168,7 +168,7 @@ export class EntrySender {
       await this.#put("data", NO_ENTRY, piece.subarray(at, at + BATCH_BYTES));
   }
 
-  /** Throws errors that end the whole copy. */
+  /** Sends the failure of an entry's content. Rethrows errors that end the whole copy. */
   async #endContent({ name }: TarHeader, error: unknown, onContentFailure: (name: Buffer) => void): Promise<void> {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;

@@ -3,8 +3,8 @@ import type { LocalEntry } from "../local-tree.ts";
 import type { FilterLink, OfferedEntry } from "./jobs.ts";
 
 /**
- * Sends entries to the filter's thread and waits for its answers. Blocks this thread, whose walk is synchronous; the
- * other thread can end it meanwhile.
+ * Sends entries to the filter's thread and waits for its answers. Blocks this thread, because its walk is synchronous.
+ * The other thread can terminate this thread meanwhile.
  */
 export function answersOf({ port, answers }: FilterLink, entries: readonly LocalEntry[]): readonly boolean[] {
   const count = new Int32Array(answers);
@@ -17,8 +17,8 @@ export function answersOf({ port, answers }: FilterLink, entries: readonly Local
 }
 
 /**
- * Creates a link for a thread, and answers it. The caller must close `port`, and must end the thread after a failure:
- * it gets no further answer.
+ * Creates a link over which a thread asks `choose` about entries, and answers the thread. The caller must close `port`.
+ * After a failure, the caller must also end the thread, which gets no further answer.
  *
  * @param choose called with the entries of one directory
  */
@@ -31,7 +31,7 @@ export function filterLink(
   const count = new Int32Array(answers);
   port1.on("message", (entries: readonly OfferedEntry[]) => {
     choose(entries).then((chosen) => {
-      // The message must be there before the other thread wakes up.
+      // Post the message before the other thread wakes up, because it then reads the message without waiting.
       port1.postMessage(chosen);
       Atomics.add(count, 0, 1);
       Atomics.notify(count, 0);

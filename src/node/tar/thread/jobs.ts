@@ -27,7 +27,7 @@ export interface OfferedEntry {
   readonly mtimeNs: bigint;
 }
 
-/** How a thread waits for the answers of a filter in another thread. */
+/** The objects over which a thread asks a filter in another thread and waits for its answers. */
 export interface FilterLink {
   /** Receives the answers. */
   readonly port: MessagePort;
@@ -68,14 +68,14 @@ export type Job =
       readonly failFast: boolean;
     };
 
-/** What an EntrySender and its EntryReceiver send to each other. */
+/** A message between an EntrySender and its EntryReceiver. */
 export type EntryMessage =
   | { readonly kind: "batch"; readonly batch: Batch }
   | { readonly kind: "acknowledged"; readonly bytes: number; readonly memory?: ArrayBuffer }
   /** The sender has no more entries. */
   | { readonly kind: "end"; readonly error?: PlainError | undefined };
 
-/** Everything that a thread sends to its owner. */
+/** A message from a thread to its owner. */
 export type Report =
   | EntryMessage
   /** An entry that could not be unpacked. */

@@ -24,7 +24,7 @@ export class LocalItems {
     this.#links.forget(name);
   }
 
-  /** Throws the error of the system call if the root cannot be read. */
+  /** Yields all entries. Throws the error of the system call if the root cannot be read. */
   *all(): Generator<SentEntry, void> {
     const { exclude = [], filter, oneFileSystem, followLinks } = this.#options;
     const failures: NoEntry[] = [];

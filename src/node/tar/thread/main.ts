@@ -60,10 +60,10 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
   report({ kind: "unpacked", ...done, error, keepExisting });
 }
 
-/** The entries that a port receives. */
+/** Yields the entries that a port receives. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
-  // Acknowledges a batch and returns its memory. A batch is acknowledged only when the next one is begun, and by then
-  // nothing in it is needed.
+  // Acknowledges a batch and returns its memory to the sender. The receiver calls this when it begins the next batch,
+  // and by then nothing in the old batch is needed.
   const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
     source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
   const receiver = new EntryReceiver(acknowledge);

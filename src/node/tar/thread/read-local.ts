@@ -8,7 +8,7 @@ import { errorOf } from "./plain-error.ts";
 /** Decides which entries of a directory to read. */
 export type Choose = (entries: readonly OfferedEntry[]) => Promise<readonly boolean[]>;
 
-/** Implements `readLocal` with a thread. Disposing of it also ends the reading of a file system that does not answer. */
+/** Implements `readLocal` with a thread. Can be disposed of even while a file system does not answer. */
 export class ThreadReading implements Disposable {
   readonly #thread: CopyThread;
   readonly #filter: MessagePort | undefined;
@@ -49,7 +49,7 @@ export function readingEnded(): Error {
   return new Error("the local directory was not read to its end, because its reader was closed");
 }
 
-/** The bytes of all files below a local directory. Entries that cannot be read do not count. */
+/** Returns the total size of all files below a local directory, in bytes. Entries that cannot be read do not count. */
 export async function measureLocal(root: string | Buffer): Promise<number> {
   const { promise, resolve, reject } = settled<number>();
   using _ = new CopyThread(

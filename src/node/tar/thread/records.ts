@@ -5,8 +5,8 @@ const HEAD_BYTES = 60;
 /** A batch is sent once it has this size. */
 export const BATCH_BYTES: number = 256 * 1024;
 /**
- * Memory of a batch. It has room for the name of a file before the file's first piece of content, which is often as
- * large as a batch.
+ * Memory of a batch. It is larger than BATCH_BYTES, so that a file's name fits before the file's first piece of
+ * content, which is often as large as BATCH_BYTES.
  */
 const CAPACITY_BYTES = BATCH_BYTES + 8 * 1024;
 
@@ -33,7 +33,7 @@ const INT64_LIMIT = 2n ** 63n;
 const NONE = Buffer.alloc(0);
 
 /**
- * What one thread sends to another about the entries of a tree:
+ * A record about the entries of a tree, which one thread sends to another:
  *
  *     whole                                              an entry, with all of its content in `data`
  *     streamed (data | hole)* (content-end | content-failure)    a file and its content; `size` of a hole is its length

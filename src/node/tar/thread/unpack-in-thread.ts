@@ -10,8 +10,8 @@ import { errorOf, plainError } from "./plain-error.ts";
 import { BatchReader } from "./records.ts";
 
 /**
- * Time after a failure in which the thread may remove the file that it was writing. Removing one takes less than a
- * millisecond, but a file system that does not answer would keep the caller waiting.
+ * Limit on the time that the thread has after a failure to remove the file that it was writing. A removal takes less
+ * than a millisecond, but a file system that does not answer would keep the caller waiting.
  */
 const CLEAN_UP_MS = 5_000;
 
