@@ -267,8 +267,8 @@ export class Channel {
   }
 
   /**
-   * Counts a call as in progress until its status arrives, which ends every call. Records the agent's version from the
-   * headers, and cancels the call when the signal is aborted.
+   * Counts a call as in progress until its status arrives, which grpc-js reports at the end of every call. Records the
+   * agent's version from the headers, and cancels the call when the signal is aborted.
    */
   #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
     this.#liveness.begin();

@@ -17,10 +17,10 @@ export interface Cause {
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /**
- * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM. The first one is used if
- * the call's first message was still waiting for the stream's window. The server has not processed such a call, whether
- * it refused the stream or its GOAWAY excluded it (RFC 9113, 6.8 and 8.7). Node also ends streams in this way if it
- * cannot send them because their connection closes.
+ * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM. The first text is used if
+ * the call's first message was still waiting for the stream's window. The server has not processed such a call: it has
+ * refused the stream, or excluded it by a GOAWAY frame (RFC 9113, 6.8 and 8.7). Node also reports this code for a
+ * stream that it could not send because the connection was closing.
  */
 const NOT_ACCEPTED = /^(?:Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM|Stream refused by server)$/;
 
@@ -50,7 +50,7 @@ export function causeOf(text: string): Cause | undefined {
   return code && { code, message: withoutNoise(text) };
 }
 
-/** Removes what grpc-js wraps around the reason of a failed connection. */
+/** Removes the words that grpc-js puts around the reason of a failed connection. */
 function unwrapped(details: string): string {
   return details
     .replace(/^No connection established\. Last error: /, "")
@@ -101,8 +101,8 @@ function refusedCertificate(details: string): Cause | undefined {
 }
 
 /**
- * Start of the text in the GOAWAY frame of agents before 0.3.0, which sent no TLS alert. The reason of OpenSSL follows
- * it.
+ * Agents before 0.3.0 refused a client certificate with a GOAWAY frame instead of a TLS alert. The text in that frame
+ * begins with these words; OpenSSL's reason follows.
  */
 const CERTIFICATE_REFUSED = "the client certificate is refused: ";
 
@@ -124,14 +124,17 @@ export function refusalOf(words: string): Cause {
 }
 
 /**
- * Whether the agent refused the certificate with a GOAWAY frame of the code INADEQUATE_SECURITY (12), in the texts of
- * grpc-js and Node.
+ * Whether the agent refused the certificate with a GOAWAY frame of the code INADEQUATE_SECURITY (12). grpc-js and Node
+ * report that code with different texts.
  */
 export function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
 
-/** grpc-js 1.14 appends its own steps, such as "LB pick: 0.018s" (deadline.ts). */
+/**
+ * Matches grpc-js's text for an expired deadline. grpc-js 1.14 appends the steps of the call, such as "LB pick: 0.018s"
+ * (deadline.ts).
+ */
 const DEADLINE = /^Deadline exceeded after ([\d.]+)s(?:,.*)?$/s;
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
@@ -167,7 +170,10 @@ export function isUnsent(error: ServiceError): boolean {
   return isPicked || isUnconnected(error) || (code === status.UNAVAILABLE && NOT_ACCEPTED.test(details));
 }
 
-/** Whether the answer was not a valid gRPC answer. grpc-js uses UNIMPLEMENTED for such answers, too. */
+/**
+ * Whether the server's answer violated the gRPC protocol. grpc-js may report such an answer as UNIMPLEMENTED, like a
+ * missing method.
+ */
 export function isNoAnswer({ details }: ServiceError): boolean {
   return /^(?:No message received|Too many responses received|Received HTTP status code)/.test(details);
 }

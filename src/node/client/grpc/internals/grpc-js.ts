@@ -128,7 +128,7 @@ function keyOf({ publicKey }: X509Certificate): Buffer {
   return publicKey.export({ type: "spki", format: "der" });
 }
 
-/** A call of grpc-js, or one of the objects inside it. The HTTP/2 stream is reached through them. */
+/** A call of grpc-js, or an object inside a call. These private fields lead from a call to its HTTP/2 stream. */
 type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly underlyingCalls?: readonly { readonly call: Part }[];
   readonly http2Stream?: ClientHttp2Stream;
@@ -148,11 +148,11 @@ export function streamOf(call: unknown): ClientHttp2Stream | undefined {
 
 /**
  * Discards everything that is still written to a call after the server has ended the call's HTTP/2 stream (RST_STREAM
- * with NO_ERROR, RFC 9113, 8.1). This happens, for example, if a command ends before it has read its input. Without
- * this, Node would fail the write; grpc-js 1.14 would then replace the status OK by "Write error: write after end" and
- * drop the messages that were not read yet. Errors of writes are not needed, because the end of the stream says why a
- * call failed. Returns false, and changes nothing, if there is no stream yet, or if a different version of grpc-js
- * keeps it elsewhere.
+ * with NO_ERROR, RFC 9113, 8.1). Such writes happen, for example, if a command ends before it has read its input.
+ * Without this function, Node would fail the write; grpc-js 1.14 would then replace the status OK by "Write error:
+ * write after end" and drop the messages that were not read yet. Errors of writes are not needed, because the end of
+ * the stream says why a call failed. Returns false, and changes nothing, if there is no stream yet, or if a different
+ * version of grpc-js keeps it elsewhere.
  */
 export function discardLateWrites(call: unknown): boolean {
   const stream = streamOf(call);

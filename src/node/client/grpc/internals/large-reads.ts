@@ -6,8 +6,8 @@ import type { Socket } from "node:net";
  */
 export const READ_BYTES: number = 192 * 1024;
 /**
- * Reads that are smaller than this are copied into buffers of their own size. Otherwise a queue of large, mostly empty
- * buffers would use many times the memory of its data.
+ * A read of fewer bytes than this is copied into a new buffer of its exact size. Otherwise, a queue of small reads
+ * would consist of large, mostly empty buffers, and use many times the memory of its data.
  */
 const LARGE_BYTES = READ_BYTES / 4;
 /** Limit on free buffers that are kept: as many as a tunnel's queue can contain. */

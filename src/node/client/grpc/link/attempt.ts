@@ -30,7 +30,7 @@ const COMPLAINT_CHARS = 300;
  * AttemptError.
  *
  * @param limitMs time limit of the whole attempt
- * @param onStep called with each step that the attempt waits for, as the cause to report if it fails then
+ * @param onStep called before each step, with the cause to report if the attempt hangs in that step
  */
 export async function attempt(
   endpoint: Endpoint,
@@ -40,7 +40,7 @@ export async function attempt(
 ): Promise<Duplex> {
   const { vsockPort, tls } = endpoint;
   const { promise: failed, reject } = deferred<never>();
-  // The attempt may succeed, or fail for another reason, before anything waits for this.
+  // Mark this rejection as handled, because it may happen while nothing awaits the promise.
   failed.catch(() => undefined);
   let code: ErrorCode = "ADDRESS_UNREACHABLE";
   let step = "";
@@ -56,7 +56,7 @@ export async function attempt(
   const watch = (watched: Duplex): Duplex => watched.on("error", broken).once("end", closed).once("close", closed);
   const { stream, connected } = open(endpoint, broken);
   let current = watch(stream);
-  // Whether a program that connects its standard input and output has reached the agent is not known before it answers.
+  // A program that connects its standard input and output to the agent does not report when it has reached the agent.
   const accepts = "command" in endpoint.to ? "nothing answers, or it" : "it accepts the connection but";
   const late = setTimeout(() => {
     fail({ code, message: `${step} within ${Math.round(limitMs)} ms${hint}` });
@@ -108,14 +108,14 @@ function open({ to }: Endpoint, failed: (error: Error) => void): Opened {
 }
 
 /**
- * Starts a program. Calls `failed` if it cannot be started, or when it ends after a message on standard error. Throws
- * if this process has no resources for it.
+ * Starts a program. Calls `failed` if the program cannot be started, or when it ends after a message on standard error.
+ * Throws if this process has too many open files.
  */
 function openCommand([program, ...args]: readonly [string, ...string[]], failed: (error: Error) => void): Duplex {
   const child = startChild({ program, args });
   const stream = new Duplex({
     read: () => void child.stdout.resume(),
-    // If the program has ended, its message and its end report the reason, not the failure to write.
+    // Ignore a failed write. It means that the program has ended, and the events below report why.
     write: (bytes: Buffer, _encoding, done) => void child.stdin.write(bytes, () => done()),
     final: (done) => void child.stdin.end(done),
     destroy: (error, done) => {

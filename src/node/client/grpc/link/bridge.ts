@@ -30,9 +30,8 @@ export class BridgeLink implements Link {
     // Do not print the value of the variable in the message, because it may be a secret.
     for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
     const accepted = (socket: Socket): void => {
-      // The failure to report as long as the agent has not answered. If an earlier command has ended with a failure,
-      // keep that failure, because it says more: grpc-js starts the next command soon, and that one has printed little
-      // so far.
+      // Report this failure until the agent answers. If an earlier command has ended with a failure, keep that failure:
+      // grpc-js soon starts the next command, and the failure of a command that has printed nothing yet says less.
       this.#failure ??= bridgeFailed(`the bridge command ${program} does not answer`);
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;
@@ -58,7 +57,7 @@ function bridgeFailed(message: string): Cause {
 
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
-/** Limit on the characters that are kept of the end of the command's standard error. */
+/** How many characters of the end of the command's standard error are kept. */
 const COMPLAINT_CHARS = 1_000;
 
 /**

@@ -12,10 +12,7 @@ export interface ChildCommand {
 
 export type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 
-/**
- * How long a command may continue after its connection has closed, before it gets SIGTERM, and after that, before it
- * gets SIGKILL.
- */
+/** Time from the end of a connection until its command gets SIGTERM, and from SIGTERM until SIGKILL. */
 const LEAVE_MS = 2_000;
 
 /**

@@ -88,7 +88,8 @@ export class DialledLink implements Link {
   }
 
   async #join(socket: Socket): Promise<void> {
-    // Each endpoint gets the preface, which grpc-js sends in one write. It sends nothing more until a server answers.
+    // Read the HTTP/2 preface, which grpc-js sends in one write, so that each endpoint can get it. grpc-js sends
+    // nothing more until a server answers.
     const preface = await firstBytes(socket, PREFACE_BYTES);
     const stream = await this.#dial(preface, socket);
     if (stream === undefined) socket.destroy();
@@ -96,8 +97,8 @@ export class DialledLink implements Link {
   }
 
   /**
-   * Returns a connection to the first endpoint that answers. If none does, returns undefined, and `#failure` has the
-   * reason.
+   * Returns a connection to the first endpoint that answers. If no endpoint answers, returns undefined, and `#failure`
+   * has the reason.
    */
   async #dial(preface: Buffer, socket: Socket): Promise<Duplex | undefined> {
     const beganMs = performance.now();

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 
 /** Size of an HTTP/2 frame header (RFC 9113, 4.1). */
 export const HEAD_BYTES = 9;
-/** Least size of what an HTTP/2 client sends first: a fixed text of 24 bytes and a SETTINGS frame (RFC 9113, 3.4). */
+/** Minimum size of the preface of an HTTP/2 client: a fixed text of 24 bytes and a SETTINGS frame (RFC 9113, 3.4). */
 export const PREFACE_BYTES: number = 24 + HEAD_BYTES;
 const SETTINGS = 4;
 const SETTING_BYTES = 6;

@@ -13,9 +13,9 @@ export interface Link {
   explain?(limitMs: number): Promise<Cause | undefined>;
   /** The address to which the client last connected, if it has several addresses. */
   inUse?(): string | undefined;
-  /** Accepts no more connections; open ones continue. */
+  /** Makes no more connections; open connections continue. */
   close?(): void;
-  /** Frees resources that only new connections need; open ones continue. */
+  /** Frees resources that only new connections need; open connections continue. */
   release?(): void;
 }
 

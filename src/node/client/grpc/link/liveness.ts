@@ -21,8 +21,8 @@ const EVENTS: ReadonlyMap<connectivityState, "connecting" | "connected" | "faile
 ]);
 
 /**
- * Before version 26, Node's HTTP/2 could stop reading a connection that the peer resets during a write. Node then never
- * noticed the connection's end.
+ * Whether this version of Node has a bug that Node 26 fixed: if the peer reset a connection during a write, node:http2
+ * could stop reading the connection, and then never noticed its end.
  */
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
@@ -178,7 +178,7 @@ export class Liveness {
     return `no connection within ${this.connectTimeoutMs} ms`;
   }
 
-  /** Starts a timer that ends an attempt to connect; undefined if there is no limit. */
+  /** Starts the timer that ends an attempt to connect. Returns undefined if there is no time limit. */
   #after(giveUp: () => void): NodeJS.Timeout | undefined {
     if (this.connectTimeoutMs > LONGEST_TIMER_MS) return undefined;
     return setTimeout(() => {

@@ -22,7 +22,10 @@ import { targetOf } from "./zoned-address.ts";
  */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
-/** A handshake over a network takes at most about a second, but a bridge command may first have to start a program. */
+/**
+ * Default time limit for making a connection. A handshake over a network takes at most about a second, but a bridge
+ * command may first have to start a program.
+ */
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 
 const OPTIONS: ChannelOptions = {
@@ -43,8 +46,8 @@ const OPTIONS: ChannelOptions = {
 };
 
 /**
- * Creates a channel with the options that the caller's function returns, or with `own`. Rejects with DIAL_TIMED_OUT if
- * the function has not returned them within `connectTimeoutMs` of `own`.
+ * Creates a channel with the options that the caller's function returns, or with `own` if there is no such function.
+ * Rejects with DIAL_TIMED_OUT if the function has returned no options within `own.connectTimeoutMs`.
  */
 export async function openCurrent(
   connectOptions: (() => ConnectOptions | Promise<ConnectOptions>) | undefined,
@@ -96,7 +99,7 @@ const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 /** Creates the link for the options. Throws GuestError if they are invalid. */
 function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   if ("bridge" in options) return new BridgeLink(options);
-  // JavaScript callers may pass anything.
+  // Check the type of the address, because JavaScript callers may pass anything.
   const { address }: { readonly address?: unknown } = options;
   const addresses: readonly unknown[] = Array.isArray(address) ? address : [address];
   if (addresses.length === 0 || addresses.some((each) => typeof each !== "string" || each === "")) {
@@ -137,7 +140,10 @@ function tcpCredentials(context: SecureContext, options: ConnectOptions): Channe
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
-/** Either the path of a VMM's unix socket and the vsock port of its guest, or the CID and the vsock port of a guest. */
+/**
+ * The two forms of a vsock address: the path of a VMM's unix socket and a vsock port, or the CID of a guest and a vsock
+ * port.
+ */
 const VSOCK_UNIX_ADDRESS = /^vsock\+unix:(\/.+):(\d{1,10})$/s;
 const VSOCK_ADDRESS = /^vsock:(\d{1,10}):(\d{1,10})$/;
 

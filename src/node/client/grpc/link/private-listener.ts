@@ -6,7 +6,7 @@ import type { ErrorCode } from "../../errors/error-codes.ts";
 import { failure } from "../../errors/errors.ts";
 import type { Cause } from "../grpc-texts.ts";
 
-/** A unix socket in a directory of its own, which only this user can reach. */
+/** A listening unix socket in a new directory, which only this user can access. */
 export interface PrivateListener {
   /** The socket in the syntax of grpc-js. */
   readonly target: string;
@@ -15,12 +15,12 @@ export interface PrivateListener {
 }
 
 /**
- * Listens on a private unix socket: grpc-js can only dial sockets, so other ways to an agent are joined to the
- * connections that it makes here. Neither the listener nor its connections keep this process alive.
+ * Listens on a private unix socket, which grpc-js dials if it cannot dial the agent itself. The caller then joins each
+ * accepted connection to the agent in its own way. Neither the listener nor its connections keep this process alive.
  *
  * @param name part of the directory's name
- * @param code code of the failures to listen: of the GuestError that this function throws if there is no directory for
- *   the socket, and of the causes for `failed`
+ * @param code error code if the socket cannot listen. This function throws a GuestError with this code if it cannot
+ *   create the directory, and passes a cause with this code to `failed` for later failures
  */
 export function listenPrivately(
   name: "bridge" | "dial",

@@ -35,8 +35,8 @@ export class RedialledChannel {
   }
 
   /**
-   * Makes a call on the current channel. If `renew` has created that channel, `close` closes it; later calls use a new
-   * channel, which is closed after the call.
+   * Makes a call on the current channel. If that channel was created by `renew` and closed by `close`, makes the call
+   * on a new channel, which is closed after the call.
    */
   async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {
     const own = this.#isClosed && this.#current !== this.#given ? await this.#dialled() : undefined;
@@ -65,7 +65,7 @@ export class RedialledChannel {
   }
 }
 
-/** The error of a call that waits for a new connection at its time limit. */
+/** Creates the error of a call whose time limit has expired before there was a new connection. */
 export function notRedialled(): GuestError {
   const message = "requestTimeoutMs is over, and there is no new connection to the agent yet";
   return new GuestError({ status: "DEADLINE_EXCEEDED", message });
