@@ -45,7 +45,7 @@ export function connect(options: ConnectOptions): GuestClient {
  * `files.exists`.
  */
 export class GuestClient {
-  /** Runs commands, and manages those that outlive their connection. */
+  /** Runs commands, and manages kept commands, which outlive their connection. */
   readonly commands: Commands;
   /** Reads, writes, copies and watches files and directories. */
   readonly files: Files;
@@ -120,7 +120,10 @@ export class GuestClient {
     return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
-  /** Yields a report at once and then at intervals, until the caller leaves the loop or the connection is lost. */
+  /**
+   * Yields the guest's resource use at once and then at intervals, until the caller leaves the loop or the connection
+   * is lost.
+   */
   watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
     checkOptions("the options of watchUsage()", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
@@ -145,7 +148,7 @@ export class GuestClient {
     this.#channel.close();
   }
 
-  /** The channel for calls that outlive their connection, and how to reconnect. */
+  /** Returns the channel for a call that outlives its connection, and the function that reconnects. */
   #redial(options: Pick<KeptOptions, "resume">): WatchParts {
     const connectOptions = redialOf(options);
     const dial = (): Promise<Channel> => openCurrent(connectOptions, this.#options);

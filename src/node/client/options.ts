@@ -4,7 +4,7 @@ import type { BridgeOptions, TcpOptions } from "./grpc/link/link.ts";
 /** The names of all options of a type. The compiler checks that none is missing. */
 export type Names<Options> = Readonly<Record<keyof Options, true>>;
 
-/** The options that a method accepts in addition to its own. */
+/** The names of the options that every method accepts. */
 export const CALL: Names<CallOptions> = { signal: true, requestTimeoutMs: true, waitForReady: true };
 
 /** The options that `connect` accepts, for all kinds of connection together. */

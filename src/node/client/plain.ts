@@ -19,9 +19,9 @@ type PlainValue<Value> = Value extends bigint
 
 /**
  * A protobuf message as a plain object that JSON.stringify accepts. Integers above 2^53 are rounded to the nearest
- * number. A timestamp becomes a Date; if the message lacks it, the object lacks it, too. Because a Date has only
- * milliseconds, there is a second field, whose name ends in `Nanos`, with the nanoseconds since the last full second. A
- * time that Date cannot express becomes the nearest Date.
+ * number. A timestamp becomes a Date; a timestamp that is absent from the message is absent from the object, too.
+ * Because a Date has only milliseconds, there is a second field, whose name ends in `Nanos`, with the nanoseconds since
+ * the last full second. A time that Date cannot express becomes the nearest Date.
  */
 export type Plain<Fields> = {
   readonly [Name in keyof Fields as Name extends `$${string}` ? never : Name]: PlainValue<Fields[Name]>;

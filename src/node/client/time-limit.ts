@@ -30,8 +30,8 @@ export class TimeLimit {
   }
 
   /**
-   * Settles like the promise. Rejects with the error of `late` at the end of the time, and with GuestError once the
-   * signal is aborted; then the promise continues unheeded.
+   * Settles like the promise. But if the time limit expires first, rejects with the error that `late` creates, and if
+   * the signal is aborted first, rejects with GuestError. The later result of the promise is then ignored.
    */
   async within<Value>(promise: Promise<Value>, late: () => GuestError, signal?: AbortSignal): Promise<Value> {
     const { promise: over, reject } = deferred<never>();
@@ -40,7 +40,7 @@ export class TimeLimit {
       if (signal !== undefined) reject(abortedError(signal));
     };
     signal?.addEventListener("abort", onAbort);
-    // A promise that has settled wins the race below.
+    // If the promise has already settled, it nevertheless wins the race below.
     if (signal?.aborted === true) onAbort();
     try {
       return await Promise.race([promise, over]);
@@ -50,7 +50,7 @@ export class TimeLimit {
     }
   }
 
-  /** Starts a timer for the end of the time. Returns it, for clearTimeout. */
+  /** Starts a timer that calls `onOver` when the time limit expires. Returns undefined if there is no limit. */
   timer(onOver: () => void): NodeJS.Timeout | undefined {
     const leftMs = this.left();
     return leftMs === undefined || leftMs > LONGEST_TIMER_MS ? undefined : setTimeout(onOver, leftMs);

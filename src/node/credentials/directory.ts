@@ -39,7 +39,7 @@ export interface ClientCredentials {
   readonly token: string;
 }
 
-/** Environment variables of an agent whose credentials are in this directory. They name the files. */
+/** Returns the environment variables that tell an agent which files of this directory contain its credentials. */
 export function agentVariables(directory: string): Readonly<Record<string, string>> {
   const path = (name: string): string => join(resolve(directory), name);
   return {
@@ -68,7 +68,7 @@ export async function issueCredentials(directory: string, serverName: string, no
 /** Message for missing packages, which are optional dependencies of the library. */
 const MISSING = "cannot issue certificates without two packages: npm install @peculiar/x509 reflect-metadata";
 
-/** An instance token: 256 random bits, base64url. */
+/** Generates an instance token: 256 random bits in base64url. */
 function generateToken(): string {
   return randomBytes(32).toString("base64url");
 }
@@ -141,8 +141,8 @@ export async function readToken(directory: string): Promise<string> {
 }
 
 /**
- * Reads the client's credentials. Throws CredentialsError, which names the file, also if the key is not the key of the
- * certificate: a renewal replaces one file after the other, and both may be read in between.
+ * Reads the client's credentials. Throws CredentialsError, which names the file. Also throws it if the key does not
+ * belong to the certificate: a renewal replaces the two files one after the other, and they may be read in between.
  */
 export async function readClientCredentials(directory: string): Promise<ClientCredentials> {
   const read = (name: string): Promise<Buffer> => readCredential(join(directory, name));

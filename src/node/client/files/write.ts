@@ -25,7 +25,7 @@ import {
   timeField,
 } from "./path.ts";
 
-/** Limit on the part of a file in one message. */
+/** Limit on the bytes of content in one message. */
 const CHUNK_BYTES = 256 * 1024;
 
 /** Options of `writeFile`. */
@@ -41,8 +41,8 @@ export interface WriteFileOptions extends PlaceOptions {
    */
   readonly size?: number | undefined;
   /**
-   * Required SHA-256 of the content. If the content has another one, the write fails with CHECKSUM_MISMATCH. Default:
-   * no check.
+   * Required SHA-256 of the content. If the content has a different SHA-256, the write fails with CHECKSUM_MISMATCH.
+   * Default: no check.
    */
   readonly sha256?: Uint8Array | undefined;
   /** Create missing parent directories. Default: false. */
@@ -130,8 +130,8 @@ function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<
 }
 
 /**
- * Sends the header and the content until the agent answers. If it answers early, for example because it refuses the
- * header, closes the source.
+ * Sends the header and the content until the agent answers. If the agent answers early, for example because it refuses
+ * the header, this function closes the source.
  */
 async function send(
   requests: ClientWritableStream<WriteFileRequest>,
@@ -198,23 +198,26 @@ function bytesOf(content: Content): Uint8Array {
   return failed(new TypeError("it yielded something that is neither bytes nor text"));
 }
 
-/** Throws a GuestError with the source's error as its cause. */
+/** Throws the GuestError for a source that has failed with this error. */
 function failed(cause: unknown): never {
   throw sourceFailure("the file's content", cause);
 }
 
-/** Creates the GuestError for a source whose error is the cause. */
+/** Creates the GuestError for a source that has failed. The source's error becomes the cause. */
 export function sourceFailure(what: string, cause: unknown): GuestError {
   return failure("FAILED_PRECONDITION", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
 }
 
-/** Result of UntilAnswered if the answer came first. */
+/** The value with which UntilAnswered resolves if the agent has answered before the promise has settled. */
 export const ANSWERED: unique symbol = Symbol("answered");
 
 /** Waits for a promise or the agent's answer, whichever comes first. */
 export type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
-/** Does not use Promise.race, which would keep every value in memory as long as `answer` is pending. */
+/**
+ * Creates an UntilAnswered for the agent's answer. Does not use Promise.race, which would keep every value in memory as
+ * long as `answer` is pending.
+ */
 export function untilAnswered(answer: Promise<unknown>): UntilAnswered {
   let isAnswered = false;
   const waiting = new Set<() => void>();

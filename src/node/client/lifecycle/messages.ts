@@ -39,7 +39,10 @@ export type DutiesRequest = Partial<Pick<Plain<RestoreDutiesRequest>, "hostTime"
 /** Result of the restore steps (message RestoreDutiesResponse). */
 export type DutiesResult = Plain<RestoreDutiesResponse>;
 
-/** The agent's answer to a stop request (message StopResponse). When it is sent, the stop has begun, but has not ended. */
+/**
+ * The agent's answer to a stop request (message StopResponse). The agent sends it when the stop has begun, not when the
+ * stop has ended.
+ */
 export type StopResult = Plain<StopResponse>;
 
 /**
@@ -69,7 +72,7 @@ export type PortList = Plain<ListPortsResponse>;
  */
 export type PortChanges = Plain<WatchPortsResponse>;
 
-/** From where a port can be reached, once a process listens on it (message WaitForPortResponse). */
+/** Result of waiting for a port: from where the port can be reached (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
 
 /** Resources that a command has used (message CommandUsage). */

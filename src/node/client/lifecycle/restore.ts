@@ -27,8 +27,8 @@ const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
 /**
- * Least time for a `dial` after the restore steps: the guest is safe by then, and a caller that restores many guests
- * may let it wait for its turn.
+ * Minimum time limit for a `dial` after the restore steps. The guest is safe by then, so a caller that restores many
+ * guests may let `dial` wait for its turn.
  */
 const LEAST_DIAL_MS = 60_000;
 /** Limit on the pause between attempts. */
@@ -88,8 +88,8 @@ export interface RestoredGuest {
 /**
  * Creates a client with the credentials that are valid at this moment.
  *
- * @param areDutiesDone whether the restore steps have been done, which may have replaced the credentials that the agent
- *   accepts
+ * @param areDutiesDone whether the restore steps have been done. The steps may have replaced the credentials that the
+ *   agent accepts
  */
 export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
@@ -103,7 +103,7 @@ export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Pr
   return repeatedDuties(dial, options, endOf(options));
 }
 
-/** When a restore must end. */
+/** Time limit of a restore, and the signal with which the caller can abort the restore. */
 interface End {
   readonly limit: TimeLimit;
   readonly signal: AbortSignal | undefined;
@@ -195,8 +195,9 @@ async function dialled(
 }
 
 /**
- * Whether the agent refused a spec file in the restore steps. If they were run with `keepFrozen`, the session then
- * stays frozen until a later run accepts the file, and is killed at the end of its freeze limit.
+ * Whether the agent refused a spec file in the restore steps. If the steps were run with `keepFrozen`, the session then
+ * stays frozen until a later run of the steps accepts the file. Without such a run, the session is killed at the end of
+ * its freeze limit.
  */
 export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): boolean {
   return degraded.split(";").includes(SPEC_REFUSED);
@@ -270,7 +271,7 @@ function checkRestore(name: string, options: RestoreOptions): void {
  * Does everything that a node agent must do after a restore. First runs the restore steps, and repeats them once if the
  * clock is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections.
  * Finally runs the POST_RESTORE hook once and calls Health. Rejects with GuestError; its code is SPEC_REFUSED if the
- * session stays frozen because of a spec file.
+ * session stays frozen because the agent refused a spec file.
  */
 export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
   checkRestore("restoreSequence", options);

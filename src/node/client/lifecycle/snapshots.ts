@@ -34,14 +34,15 @@ const KINDS: ReadonlyMap<unknown, KindNumber> = new Map([
 ]);
 
 /**
- * What a host does before a snapshot of the guest and after a restore from it. The hypervisor takes the snapshot
- * itself. Each method rejects with GuestError, and makes its call only once, because hooks must not run twice.
+ * Makes the calls that a host must make before a snapshot of the guest and after a restore from it. The hypervisor, not
+ * this class, takes the snapshot. Each method rejects with GuestError, and makes its call only once, because hooks must
+ * not run twice.
  */
 export class Snapshots {
   readonly #channel: Channel;
   readonly #restore: (options?: RestoreOptions) => Promise<RestoreOutcome>;
 
-  /** @param restore runs the whole sequence after a restore, on connections of its own */
+  /** @param restore runs the whole sequence after a restore, on separate connections */
   constructor(channel: Channel, restore: (options?: RestoreOptions) => Promise<RestoreOutcome>) {
     this.#channel = channel;
     this.#restore = restore;

@@ -111,7 +111,10 @@ function isSeveral(usage: GuestUsage | readonly LabelledUsage[]): usage is reado
   return Array.isArray(usage);
 }
 
-/** Label values may contain any characters, because the guest chooses the names of its mount points. */
+/**
+ * Formats labels. Escapes their values, because the guest chooses the names of its mount points, which may contain any
+ * characters.
+ */
 function labelled(labels: Readonly<Record<string, string>>): string {
   const pairs = Object.entries(labels).map(([name, value]) => {
     const escaped = value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");

@@ -7,7 +7,7 @@ import { TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel
 const DATA_TAG = (TunnelFrameSchema.field.data.number << 3) | 2;
 /** Size of the prefix of a gRPC message: compression flag and length. */
 const PREFIX_BYTES = 5;
-/** Event that delivers bytes to grpc-js's own listeners. */
+/** Name of the event with which this class passes bytes on to the listeners of grpc-js. */
 const FOR_GRPC = "bytes for grpc-js";
 
 /**

@@ -12,7 +12,7 @@ import { GuestTunnel } from "./tunnel.ts";
  */
 const CALLS_PER_CONNECTION = 112;
 
-/** How to create connections beside the client's own. */
+/** Functions that create connections in addition to the client's connection. */
 interface Dials {
   /** Creates an additional channel, when the existing ones are full. */
   readonly another: () => Promise<Channel>;
@@ -61,7 +61,7 @@ export class TunnelOpener {
     }
   }
 
-  /** Closes the opener's own connections once their tunnels have ended. */
+  /** Closes the connections that this opener has created, once their tunnels have ended. */
   close(): void {
     this.#isClosed = true;
     this.#channel.close();
@@ -83,7 +83,7 @@ export class TunnelOpener {
     return tunnel;
   }
 
-  /** Returns a channel with room for another call. Connects a new one if there is none. */
+  /** Returns a channel with room for another call. If every channel is full, creates a new one. */
   async #withRoom(): Promise<Channel> {
     for (;;) {
       const channel = [this.#channel.current, ...this.#more.keys()].find((each) => each.calls < CALLS_PER_CONNECTION);

@@ -28,8 +28,8 @@ export interface WaitForPortOptions extends CallOptions {
 const WAIT: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
 
 /**
- * Default time limit. It equals the agent's default. The client needs the number as well, because its retries end at
- * the same time.
+ * Default of `timeoutMs`, which equals the agent's default. The client needs the value as well, because its retries
+ * must end at the same time.
  */
 const DEFAULT_WAIT_MS = 30_000;
 /** The agent's limit on the wait of one call. */

@@ -16,15 +16,15 @@ const METHOD = Tunnel.method.open;
 /** Limit on the data in one frame. The agent treats messages over 256 KiB as large. */
 const FRAME_BYTES = READ_BYTES;
 /**
- * If a write has more pieces than this, they must be small, so copying them together is cheaper than sending each by
- * itself.
+ * If a write has more pieces than this, they are copied into one buffer. Many pieces in one write are small, so copying
+ * them is cheaper than sending a frame for each.
  */
 const JOINED_PIECES = 16;
-/** Added to the data of each frame when its size is counted against the window (TunnelOpened.window_bytes). */
+/** Bytes of the window that each frame uses in addition to its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /**
- * Limit on the bytes in each direction that are under way: bytes that the agent has sent and the reader has not read,
- * and bytes that were written and the agent has not accepted.
+ * Limit on the bytes in flight in each direction: bytes that the agent has sent and the reader has not read, or bytes
+ * that were written and the agent has not accepted.
  */
 const WINDOW_BYTES = 1024 * 1024;
 
@@ -37,8 +37,8 @@ type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]
  */
 export class GuestTunnel extends Duplex implements Disposable {
   /**
-   * Resolves once the connection in the guest is open. Rejects with GuestError. Bytes that are written earlier are sent
-   * then.
+   * Resolves once the connection in the guest is open. Rejects with GuestError. Bytes that the caller has written by
+   * then are sent at that moment.
    */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
@@ -52,8 +52,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
   /**
-   * The time limit at which the call was cancelled, because the tunnel was not open yet; undefined if that did not
-   * happen.
+   * The time limit at which the call was cancelled because the tunnel was not open yet; undefined if the call was not
+   * cancelled for this reason.
    */
   #exceededMs: number | undefined;
   /** Number of received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
@@ -75,7 +75,8 @@ export class GuestTunnel extends Duplex implements Disposable {
       () => this.off("error", ignore),
       () => undefined,
     );
-    // A deadline of the gRPC call would also end the open tunnel.
+    // `requestTimeoutMs` must not become the deadline of the gRPC call, because that deadline would also end an open
+    // tunnel.
     const { requestTimeoutMs, ...rest } = options;
     const limit = new TimeLimit(requestTimeoutMs);
     this.#call = channel.bidiStream(METHOD, rest);
@@ -166,7 +167,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Waits until the agent has ended the call, because the last bytes may still be in flight before. */
+  /** Waits until the agent has ended the call, because the last bytes may be in flight until then. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }
@@ -188,7 +189,10 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#returnWindow();
   }
 
-  /** Returns read bytes to the agent's window, in large steps. */
+  /**
+   * Allows the agent to send as many bytes as the reader has read, in steps of half a window, so that few frames are
+   * sent.
+   */
   #returnWindow(): void {
     const takenBytes = this.#cameBytes - this.readableLength - this.#returnedBytes;
     if (takenBytes * 2 < WINDOW_BYTES) return;

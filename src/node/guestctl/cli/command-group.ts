@@ -8,12 +8,12 @@ import { type Options, parsed } from "./option.ts";
 
 interface GroupParts {
   readonly name: string;
-  /** Description, in full lines. */
+  /** Description in the group's help text, already divided into lines. */
   readonly about: string;
   readonly commands: ReadonlyMap<string, Subcommand>;
   /** Further notes. Their lines are printed as they are. */
   readonly notes: string;
-  /** Exit statuses of all commands, in full lines. */
+  /** Exit statuses of all subcommands, already divided into lines. */
   readonly statuses: string;
   /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
