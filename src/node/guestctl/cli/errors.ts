@@ -5,14 +5,14 @@ export class CliError extends Error {
   override readonly name: string = "CliError";
 }
 
-/** The command line is wrong. */
+/** Thrown for an invalid command line. */
 export class UsageError extends CliError {
   override readonly name = "UsageError";
 }
 
 /**
- * Exit statuses of guestctl. `exec` uses those of docker and the shell, so that scripts can distinguish guestctl's own
- * failures from the command's status.
+ * Exit statuses of guestctl. `exec` uses the exit statuses of docker and of the shell, so that a script can tell a
+ * failure of guestctl from a failure of the command.
  */
 
 /**

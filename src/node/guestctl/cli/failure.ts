@@ -10,7 +10,7 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
   ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
 ]);
 
-/** Advice about an agent's error that is better than guestctl's general advice; undefined if there is none. */
+/** Returns a command's advice about an agent's error; undefined if guestctl's general advice applies. */
 type Advice = (error: GuestError) => string | undefined;
 
 /** Writes an error to standard error, as text or as JSON. Returns the exit status. */
@@ -62,8 +62,8 @@ export function failureWords(failure: unknown, advice?: Advice): string {
 }
 
 /**
- * The error, followed by the sandbox's console lines. The console lines are indented, so that only guestctl's own lines
- * begin at column 1.
+ * Formats the error, followed by the last lines of the sandbox's console. The console lines are indented, so that only
+ * lines of guestctl begin at column 1.
  */
 function failureLines(error: unknown, advice?: Advice): string[] {
   const words = failureWords(error, advice);
@@ -98,7 +98,7 @@ export function failureObject(error: unknown, advice?: Advice): object {
   return { error: { message: failureWords(error) } };
 }
 
-/** The message, with guestctl's name for the option that the error is about. */
+/** Returns the error's message, in which guestctl's name for an option replaces the library's name. */
 function wordsOf(error: GuestError): string {
   const flag = flagOf(error);
   return flag === undefined ? error.message : error.messageWith(flag);
@@ -142,7 +142,10 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** Next steps by error code, for errors whose advice from the library names calls and options of the library. */
+/**
+ * Next steps by error code. They replace the library's advice where it names the library's methods and options, which
+ * users of guestctl do not know.
+ */
 const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
   COMMAND_CUT_OFF: "start the command with --name, so that it outlives its connection",
   EXEC_NAME_IN_USE:

@@ -8,12 +8,12 @@ const WIDTH = 120;
 export interface HelpParts {
   /** Synopses without "guestctl", one per line. */
   readonly usage: readonly string[];
-  /** Description, in full lines. */
+  /** Description, already divided into lines. */
   readonly about: string;
   readonly options: Options;
-  /** Further notes, in full lines. */
+  /** Further notes, already divided into lines. */
   readonly notes?: string;
-  /** Exit statuses, in full lines. */
+  /** Exit statuses, already divided into lines. */
   readonly statuses: string;
   /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
@@ -47,7 +47,7 @@ export function optionsText(options: Options): string {
     .join("\n");
 }
 
-/** Formats `-s, --long ARGUMENT` and its description, which is wrapped in a column of its own. */
+/** Formats `-s, --long ARGUMENT` and its description, which is wrapped in a separate column. */
 function optionLines(name: string, { short, argument, help }: Option): string {
   const flag = short === undefined ? "   " : `-${short},`;
   const value = argument === undefined ? "" : ` ${argument}`;

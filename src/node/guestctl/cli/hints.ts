@@ -1,4 +1,4 @@
-/** Words of other tools, separated by blanks, each with its equivalent in guestctl. */
+/** Pairs of words that other tools use (several are separated by blanks) and guestctl's answer to them. */
 export type Hints = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =

@@ -49,8 +49,8 @@ export function parsed(args: readonly string[], options: Options, isStrict: bool
     const { short, multiple } = option;
     const common = { type: option.argument === undefined ? "boolean" : "string", multiple: multiple === true } as const;
     const others = (option.also ?? []).map((spelling) => {
-      // parseArgs accepts a short option only together with a long name. Use one that nobody can type, because it
-      // contains "=".
+      // parseArgs accepts a short option only together with a long name. Make up a long name that nobody can type,
+      // because it contains "=".
       const long = spelling.length === 1 ? `${name}=${spelling}` : spelling;
       names.set(long, name);
       return [long, { ...common, ...(spelling.length === 1 && { short: spelling }) }] as const;

@@ -30,7 +30,7 @@ export function jsonLine(object: object): string {
   return `${escaped}\n`;
 }
 
-/** Writes to a stream, with backpressure. */
+/** Writes to a stream. Resolves when the stream accepts more output. */
 export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
   if (!stream.write(output)) await once(stream, "drain");
 }

@@ -34,8 +34,8 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
 }
 
 /**
- * Limit on the durations for which guestctl waits. Node's timers fire at once if the delay is too long; this is far
- * below that limit.
+ * Limit on the durations for which guestctl waits. Node's timers fire at once if a delay exceeds 24.8 days, so this
+ * limit is lower.
  */
 const LONGEST_WAIT_MS = 86_400_000;
 
@@ -47,8 +47,8 @@ export function parseWaitMs(text: string | undefined, option: string): number | 
 }
 
 /**
- * Returns the value of the option, or, if the option is not given, that of the variable. An empty value counts as
- * unset, as in most programs: `NAME= guestctl …`.
+ * Returns the value of the option, or, if the option is not given, the value of the environment variable. An empty
+ * value counts as unset, as in most programs: `NAME= guestctl …`.
  */
 export function setting(flag: string | undefined, variable?: string): string | undefined {
   return [flag, variable].find((value) => value !== undefined && value !== "");
@@ -73,9 +73,9 @@ function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Rec
 
 /**
  * Reads files of variables. Each line is `NAME=value` or `NAME`; empty lines and lines that begin with # are ignored.
- * Later values override earlier ones, and the entries override the files. A bare NAME copies the variable from `env`.
- * If `env` lacks it, throws UsageError, because with a misspelt name a fork would silently keep the secret of its
- * origin.
+ * Later lines override earlier lines, and `entries` override the files. A bare NAME copies the variable from `env`.
+ * Throws UsageError if `env` has no such variable, because a fork would otherwise silently keep the secret of its
+ * origin if NAME is misspelt.
  */
 export async function readVariables(
   files: readonly string[],

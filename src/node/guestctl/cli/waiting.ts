@@ -14,7 +14,10 @@ export interface Timed<Value> {
   readonly durationMs: number;
 }
 
-/** Functions that each end the display of an operation in progress. That of the innermost operation is last. */
+/**
+ * Functions that each end the display of an operation in progress. The function of the operation that began last is at
+ * the end.
+ */
 const shownWaits: (() => void)[] = [];
 
 /**
@@ -22,7 +25,7 @@ const shownWaits: (() => void)[] = [];
  * is one line on standard error, which is cleared at the end. If several operations are in progress, the one that began
  * last is shown.
  *
- * @param operation receives a function that writes a line to standard error, above that line
+ * @param operation receives a function that writes a line to standard error, above the line that shows the operation
  */
 export async function waitedFor<Value>(
   what: string,
@@ -67,8 +70,8 @@ export function endWaiting(): void {
 }
 
 /**
- * Adds to the last line of a result how long the operation took. Does so only if that was at least a second and
- * standard output is a terminal.
+ * Adds to the last line of a result how long the operation took. Does so only if the operation took at least a second
+ * and standard output is a terminal.
  */
 export function withDuration(text: string, durationMs: number, { stdout }: Pick<NodeJS.Process, "stdout">): string {
   if (!stdout.isTTY || durationMs < LONG_MS || text === "") return text;

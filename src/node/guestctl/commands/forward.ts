@@ -17,7 +17,10 @@ import { LAST_PORT } from "../../../shared/ports.ts";
 
 /** Listens on both loopback addresses, as ssh(1) and kubectl do. */
 const DEFAULT_HOST = "localhost";
-/** The longest time that the agent waits for a server. It is this long because the server may start only after a build. */
+/**
+ * Default of --timeout: the longest time that the agent waits for a port. A server may be started only after a long
+ * build.
+ */
 const DEFAULT_WAIT_MS = 86_400_000;
 
 export const forward: Command = defineCommand({

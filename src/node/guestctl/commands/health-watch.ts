@@ -5,7 +5,7 @@ import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../
 import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";
 
-/** Minimum of the deadline of a check. If the interval is longer, it is the deadline. */
+/** Minimum deadline of a check. If the interval is longer than this, the deadline of a check is the interval. */
 const LEAST_TIMEOUT_MS = 2_000;
 
 export interface HealthWatchOptions {
@@ -64,8 +64,8 @@ async function* samples(
 }
 
 /**
- * Whether the failure of the first check may be temporary. It is not if the agent refuses these credentials, because
- * waiting does not help then.
+ * Whether the failure of the first check may be temporary. A refusal of the credentials is not temporary, because
+ * waiting does not help.
  */
 function mayPass(error: Error): boolean {
   if (!(error instanceof GuestError)) return false;

@@ -17,7 +17,10 @@ import { type Sample, watchHealth } from "./health-watch.ts";
 import { AGENT_VERSION } from "../../../shared/version.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
-/** Health is cheap, but polling faster would take CPU time from the guest's own work. */
+/**
+ * Minimum interval of the checks. A Health call is cheap, but faster polling would take CPU time from the guest's
+ * workload.
+ */
 const LEAST_INTERVAL_MS = 100;
 
 export const health: Command = defineCommand({
@@ -90,7 +93,7 @@ function asText(response: Health, address: string | undefined): string {
   return reportText(lines);
 }
 
-/** Shown only if a snapshot has affected the session. */
+/** Describes the session; empty unless a snapshot has affected the session. */
 function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
   if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
   if (!thawedWithoutDuties) return [];
@@ -115,7 +118,7 @@ export const version: Command = defineCommand({
   statuses: "0 if it was printed, 125 if there was no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
-    // Print this first, because it is useful even if the connection fails.
+    // Print guestctl's version first, because it is useful even if the connection fails.
     if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);

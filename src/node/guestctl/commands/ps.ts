@@ -58,8 +58,8 @@ With --json, prints one object per line, with the fields of the schema (SessionP
 });
 
 /**
- * Drops the options of ps(1) and of docker ps that choose all processes or more columns, because all of that is the
- * default.
+ * Drops the options of ps(1) and of docker ps that choose all processes or more columns, because guestctl always prints
+ * all processes and all columns.
  */
 function withoutHabits(args: readonly string[]): readonly string[] {
   return args.filter((argument) => !/^(?:-?(?:aux|ax|auxw+|axu)|-[aAeFlw]|-ef|-eF|-A[fF]|--all)$/.test(argument));

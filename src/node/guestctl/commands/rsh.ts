@@ -135,7 +135,7 @@ function wantsTerminal(
   return host.stdin.isTTY ? asked > 0 || !hasCommand : false;
 }
 
-/** The USER in `-o User=USER`. */
+/** Returns the USER of `-o User=USER`; undefined for any other option. */
 function userOption(option: string): string | undefined {
   return /^\s*User(?:\s*=\s*|\s+)"?([^"]*)"?\s*$/i.exec(option)?.[1];
 }

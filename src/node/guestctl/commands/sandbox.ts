@@ -15,7 +15,7 @@ import { stop } from "./sandbox/stop.ts";
 import { sweep } from "./sandbox/sweep.ts";
 import { watch } from "./sandbox/watch.ts";
 
-/** The commands, in the order in which a sandbox's life needs them. */
+/** The subcommands, in the order in which they are used during the life of a sandbox. */
 const COMMANDS: ReadonlyMap<string, Subcommand> = new Map(
   Object.entries({
     create,

@@ -50,7 +50,7 @@ interface Wanted {
   readonly values: ConnectionValues;
 }
 
-/** Finds what kind of word the last word of a command line is. */
+/** Determines what kind of completions to offer for the last word of a command line. */
 function wanted({ options, completes, takesCommand }: Command, before: readonly string[], current: string): Wanted {
   const { tokens, values } = parsed(before, options, false);
   const is = (what: Wanted["completes"] = "nothing", prefix = ""): Wanted => ({

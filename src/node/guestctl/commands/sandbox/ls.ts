@@ -44,7 +44,7 @@ interface Filter {
   readonly matches: (kind: string, listed: Listed) => boolean;
 }
 
-/** The keys of a filter: those of docker's `ps --filter`, and `kind`. */
+/** The keys of --filter, each with a function that creates the test for a value of that key. */
 const KEYS: Readonly<Record<string, (value: string) => Filter["matches"]>> = {
   kind: (value) => (kind) => kind === value,
   name:
