@@ -6,7 +6,7 @@ export interface Hole {
 /** A part of a file's content: bytes or a hole. */
 export type Piece = Buffer | Hole;
 
-/** Shorter runs of zeros are sent as bytes, because the message for a hole would be as large. */
+/** Shorter runs of zeros are sent as bytes, because the message for a hole would take about as much time. */
 const LEAST_BYTES = 64 * 1024;
 /** Limit on one hole. Longer holes are split, so that the receiver sees progress within a long one. */
 const MOST_BYTES = 64 * 1024 * 1024;

@@ -37,8 +37,8 @@ export function allowBlocking(): Disposable {
 
 /**
  * Begins to read a local directory or file. Does not follow links below the root, unless `followLinks` is set. A thread
- * reads the files, so that a file system that does not answer does not block the caller's event loop. Disposing of the
- * returned object ends the reading even then.
+ * reads the files, so that a file system that does not answer does not block the caller's event loop. The returned
+ * object can be disposed of even while a file system does not answer.
  *
  * @param choose which entries of a directory to read; an excluded directory is excluded with everything in it. If
  *   `choose` rejects, the iteration fails with that error.

@@ -38,8 +38,8 @@ export interface WalkOptions {
   /** Whether to exclude an entry, with everything in it. */
   readonly isExcluded?: ((name: Buffer) => boolean) | undefined;
   /**
-   * Returns for each of the entries, all of one directory, whether to include it. An excluded directory is excluded
-   * with everything in it.
+   * Called with entries of one directory. Returns for each entry whether to include it. An excluded directory is
+   * excluded with everything in it.
    */
   readonly choose?: ((entries: readonly LocalEntry[]) => readonly boolean[]) | undefined;
   /** Do not descend into other file systems. */

@@ -59,7 +59,10 @@ export interface Unpacked {
   bytes: number;
 }
 
-/** Limit on files that are remembered for hard links. Links to files beyond it count as missing. */
+/**
+ * Limit on files that are remembered for hard links. A hard link to any further file counts as a link to a missing
+ * file.
+ */
 const LINKABLE = 1_000_000;
 
 /** Options of `unpack`. Without options about owners, everything belongs to the user of this process. */
@@ -162,7 +165,7 @@ class UnpackTarget implements Disposable {
   readonly #options: UnpackOptions;
   readonly #root: Buffer;
   /**
-   * The files that this call has written, by their name in the archive, with their name on disk. Hard links need these
+   * Maps the name in the archive of each file that this call has written to its name on disk. Hard links need these
    * names.
    */
   readonly #files = new Map<string, string>();

@@ -34,7 +34,7 @@ function endAll(): void {
   for (const agent of running) agent.terminate();
 }
 
-/** The fields of a line of the agent's log that a start needs. */
+/** The fields of a log line that are needed to notice the agent's start. */
 interface LogLine {
   readonly event?: unknown;
   readonly reason?: unknown;

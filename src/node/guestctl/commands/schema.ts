@@ -28,7 +28,7 @@ function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageS
 const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
 const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
 
-/** Clamps a time to the years 1 to 9999. JSON cannot represent other times, but a file may have one. */
+/** Clamps a time to the years 1 to 9999. The times of files may be outside this range, but JSON cannot represent them. */
 function withYear(value: unknown): unknown {
   if (!isMessage(value, TimestampSchema)) return value;
   const { seconds, nanos } = value;
@@ -72,8 +72,8 @@ export function healthObject(health: Health): object {
 }
 
 /**
- * Attributes of a path in the schema's form (StatPathResponse). For times that JSON cannot represent, seconds since
- * 1970 are added as text, for example "mtime_seconds".
+ * Converts the attributes of a path to JSON with the schema's field names (StatPathResponse). For a time that JSON
+ * cannot represent, adds the seconds since 1970 as text, for example "mtime_seconds".
  */
 export function attributesObject(given: FileAttributes): object {
   const attributes = { ...given, type: typeNumber(given.type) };
@@ -90,7 +90,7 @@ function typeNumber(type: FileType): TypeNumber {
   return type === "file" ? TypeNumber.REGULAR : (TYPES.get(type) ?? TypeNumber.UNSPECIFIED);
 }
 
-/** The schema's number of each file type, by the library's name: for "character-device", that of CHARACTER_DEVICE. */
+/** Maps the library's name of each file type, such as "character-device", to the schema's number (CHARACTER_DEVICE). */
 const TYPES: ReadonlyMap<string, TypeNumber> = new Map(
   FileTypeSchema.values.map(({ localName, number }): [string, TypeNumber] => [
     localName.toLowerCase().replaceAll("_", "-"),

@@ -35,7 +35,7 @@ export const stat: Command = defineCommand({
     ],
   ],
   async run({ values, positionals }, host) {
-    // Users of stat(1) may type -c for a format.
+    // Users of stat(1) may pass a format with -c, which is the short form of --credentials here.
     if (values.credentials?.includes("%") === true)
       throw new UsageError("-c is --credentials; to select attributes, use jq: guestctl stat --json PATH | jq .size");
     using client = await openClient(values, host);

@@ -88,7 +88,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
     const limit = parseCount(values.iterations, "--iterations", 1);
     const iterations = limit ?? (stdout.isTTY ? Infinity : 1);
     const intervalMs = parseInterval(values.interval);
-    // If the number of tables is limited, all of them stay on the terminal, so the alternate screen is not used.
+    // If the number of tables is limited, all of them must remain on the terminal, so do not use the alternate screen.
     const isScreen = stdout.isTTY && !isJson && values.batch !== true && limit === undefined;
     let shown = 0;
     using screen = isScreen ? new Screen(host) : undefined;
@@ -228,7 +228,7 @@ class Screen {
   };
 
   readonly #onKeys = (keys: Buffer): void => {
-    // In raw mode Ctrl-C is only a key, so send the signal at which the watch ends.
+    // In raw mode Ctrl-C is only a key, so send SIGINT, at which the watch ends.
     if (LEAVING_KEYS.some((key) => keys.includes(key))) this.#host.kill(this.#host.pid, "SIGINT");
   };
 }

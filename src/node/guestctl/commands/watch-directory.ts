@@ -50,8 +50,8 @@ the watch is active.`,
     return watchUntilSignal(
       values,
       host,
-      // The client must not resume the watch itself: watchUntilSignal reconnects, and reads the address and the
-      // credentials again before it does.
+      // The client must not resume the watch itself, because watchUntilSignal reconnects after it has read the address
+      // and the credentials again.
       (client, signal) => client.files.watch(path, { recursive, names, ignore, signal, resume: false }),
       async (event) => {
         const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;

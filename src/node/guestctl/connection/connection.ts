@@ -67,8 +67,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
 }
 
 /**
- * Throws UsageError unless the directory exists. The error is helpful, because users of other tools may mean a
- * container, a cipher or a format with -c.
+ * Throws UsageError unless the directory exists. The message explains -c, because users of other tools may mean a
+ * container, a cipher or a format with it.
  */
 function checkCredentialsOption(path: string | undefined): void {
   if (path === undefined || path === "" || existsSync(path)) return;
@@ -282,7 +282,7 @@ export function wholeAddress(address: string): string {
   if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
   const [, prefix, path = ""] = /^((?:vsock\+)?unix:)(.+)$/s.exec(address) ?? [];
   if (prefix !== undefined) return `${prefix}${resolve(path)}`;
-  // The library reports what is wrong in a vsock address.
+  // A vsock address is not checked here, because the library reports what is wrong in it.
   if (VSOCK.test(address)) return address;
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);

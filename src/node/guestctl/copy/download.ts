@@ -205,7 +205,8 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
       onFailure: failFast ? undefined : fail,
     });
   };
-  // The size of files that the kernel generates is only known after reading them, which a tree stream does not support.
+  // A tree stream requires the size of each file in advance. For files that the kernel generates, the size is only
+  // known after reading them.
   const copied = isGenerated(`${remote}/`) ? byEntry() : stream().catch(ifTooOld<Unpacked>(byEntry));
   const { files, bytes } = await copied.catch(ifPartial(parts));
   report.files += files;

@@ -52,9 +52,9 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Only files whose content is in memory are written concurrently. After any other entry, wait until it is
-      // complete: the next entry may be inside that directory or replace that symlink, and streamed content must be
-      // read before the next entry.
+      // Only files whose content is in memory are written concurrently. Wait for every other entry, because the next
+      // entry may be inside a new directory or replace a new symlink, and because streamed content must be read before
+      // the next entry.
       const isConcurrent = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };

@@ -36,8 +36,8 @@ const NS_PER_SECOND = 1_000_000_000n;
 const NS_PER_MS = 1_000_000n;
 
 /**
- * Converts a time to the form that the calls expect. It is exact if nanoseconds are known, otherwise to the
- * microsecond. A time that the calls cannot send becomes the nearest one that they can.
+ * Converts a modification time to the form that the agent's calls expect. The result is exact if nanoseconds are known,
+ * otherwise to the microsecond. A time that cannot be sent becomes the nearest time that can.
  */
 export function timeOf(mtimeSeconds: number, mtimeNs?: bigint): { readonly mtime: Date; readonly mtimeNanos: number } {
   const timeNs = sendableTimeNs(mtimeNs ?? BigInt(Math.floor(mtimeSeconds * 1_000_000)) * 1_000n);

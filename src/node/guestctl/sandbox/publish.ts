@@ -2,7 +2,7 @@ import { type Publication, type SandboxInfo, USUAL_LISTEN_PORT } from "../../san
 import { inSnakeCase, parseCount, UsageError } from "../cli/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
-/** A publication in JSON. */
+/** Converts a publication to JSON. */
 export function publicationObject(publication: Publication): object {
   return inSnakeCase({ ingressId: undefined, ...publication });
 }

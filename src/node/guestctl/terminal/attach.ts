@@ -173,7 +173,7 @@ const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
  */
 const MAX_INTERRUPTS = 3;
 
-/** Forwards signals while it exists. Disposing of it ends the forwarding. */
+/** Forwards signals to a command until it is disposed of. */
 interface ForwardedSignals extends Disposable {
   /** Whether a SIGINT was forwarded. */
   wasInterrupted(): boolean;

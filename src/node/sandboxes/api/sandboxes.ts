@@ -223,10 +223,10 @@ export class Sandboxes {
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for it and then resumed with
-   * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If the sandbox cannot be
-   * resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox. Once the snapshot is taken,
-   * an abort has no effect.
+   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for the snapshot, and then
+   * resumed with its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If the sandbox
+   * cannot be resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox. Once the snapshot
+   * is taken, an abort has no effect.
    *
    * @param options.live requests a snapshot without a suspension; rejects with CAPABILITY_MISSING, because this
    *   substrate cannot take one

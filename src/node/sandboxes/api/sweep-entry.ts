@@ -31,7 +31,7 @@ export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boo
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** States of an instance in which a sandbox whose restore steps are not done needs nothing until it is resumed. */
+/** Instance states in which a sandbox does not need its restore steps until it is resumed. */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**
@@ -81,8 +81,8 @@ export async function sweepEntry(
 }
 
 /**
- * Whether a snapshot is gone. Requests the daemon's snapshots again, because the sweep's listing may be older than this
- * one.
+ * Whether a snapshot is gone. Requests the daemon's snapshots again, because the sweep's listing may be older than the
+ * snapshot.
  */
 async function isSnapshotGone({ substrate, tags }: DaemonParts, entry: JournalEntry): Promise<boolean> {
   if (entry.kind !== "snapshot") return false;

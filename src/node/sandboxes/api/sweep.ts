@@ -33,7 +33,7 @@ export interface SweepProgress {
 export interface SweepOptions extends OperationOptions {
   /**
    * Also remove objects of this node that were recorded in another journal. This is meant for a node whose old journal
-   * is lost. If two nodes have the same id by mistake, it removes the sandboxes of the other node.
+   * is lost. If two nodes have the same id by mistake, this option removes the sandboxes of the other node.
    */
   readonly takeOver?: boolean | undefined;
   /** Called after each entry or orphan. Must not throw. */

@@ -74,8 +74,8 @@ export function notReady(image: Image, images: readonly Image[]): SandboxError {
 
 /**
  * Returns the reason why an image is not ready. There is one special case: if a name is given when an image is built,
- * the image of that name stays pending forever, while the same image is ready as builds/ID@DIGEST (the second
- * contract's deviation 8).
+ * the image of that name stays pending forever, while the same image is ready as builds/ID@DIGEST (deviation 8 of the
+ * substrate contract).
  */
 function obstacle(
   image: Image,

@@ -20,8 +20,8 @@ import { ingressAnswers } from "./probe.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 /**
- * Ports of the daemon's API and of its proxy's admin interface. If the proxy listened on one of them, the daemon could
- * not start again.
+ * Ports of the daemon's API and of its proxy's admin interface. No ingress may listen on them, because the daemon could
+ * then not start again.
  */
 const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 

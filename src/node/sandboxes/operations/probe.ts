@@ -39,7 +39,8 @@ export interface Problem {
 /**
  * Requests a hostname from the daemon's ingress until a server in a sandbox answers with any status. If none has
  * answered when the time is up, resolves with the last problem. The requests are necessary because the daemon answers
- * 201 to the creation of an ingress even if its proxy does not serve the ingress (the second contract's deviation 2).
+ * 201 to the creation of an ingress even if its proxy does not serve the ingress (deviation 2 of the substrate
+ * contract).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
   const limits = { pauseMs: PAUSE_MS, limitMs: probe.timeoutMs };

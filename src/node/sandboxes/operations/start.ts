@@ -28,18 +28,18 @@ const SHOWN_LINES = 10;
  * guest reads its machine's clock in whole seconds when it boots, so small differences are normal.
  */
 const CLOCK_LIMIT_MS = 2_000;
-/** Init of the substrate prints this if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
+/** The line that the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /**
- * The shell prints this if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …` (hypeman
- * 8853445, lib/system/init/mode_exec.go:117). The text depends on the shell.
+ * The line that the shell prints if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …`
+ * (hypeman 8853445, lib/system/init/mode_exec.go:117). The text depends on the shell.
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
   "create that directory in the image, or remove the image's WORKDIR: the substrate's init changes to this directory before it starts the agent";
 /**
- * Init prints this and powers the guest off if the substrate's own agent in the guest was not ready within 10 s
- * (hypeman 8853445, lib/system/init/mode_exec.go:103). It happens on hosts that are very busy.
+ * The line that init prints before it powers the guest off because the substrate's own agent in the guest was not ready
+ * within 10 s (hypeman 8853445, lib/system/init/mode_exec.go:103). This happens on hosts that are very busy.
  */
 const NOT_READY = /guest-agent readiness gate failed; not launching entrypoint: (.*)/;
 const NOT_READY_STEP =
@@ -47,8 +47,8 @@ const NOT_READY_STEP =
 const PANIC_STEP =
   "try again; if it happens each time, use the console's lines to check the daemon's kernel and hypervisor";
 /**
- * A kernel that cannot start init prints this. Error -8 is ENOEXEC: the program is built for another processor
- * architecture.
+ * The line that a kernel prints if it cannot start init. Error -8 is ENOEXEC: the program is built for another
+ * processor architecture.
  */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =

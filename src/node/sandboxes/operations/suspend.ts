@@ -340,8 +340,8 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 }
 
 /**
- * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Then rejects like
- * `running`.
+ * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Also rejects for
+ * the same reasons as `running`.
  */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;

@@ -117,8 +117,8 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 }
 
 /**
- * The least time of a session's freeze that is left when its restore begins. The time in suspension does not count,
- * because the guest's clock stands still; only the time that it took to suspend the guest counts.
+ * The least time that is left of a session's freeze when the session's restore begins. The time in suspension does not
+ * count, because the guest's clock stands still; only the time that it took to suspend the guest counts.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;

@@ -230,8 +230,8 @@ export class Journal {
       try {
         database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
         if (isWritten) {
-          // With `synchronous = FULL`, a commit survives a power cut. Otherwise a sandbox could keep running without an
-          // entry, and nobody would notice it.
+          // With `synchronous = FULL`, a commit survives a power cut. Without it, the entry of a sandbox could be lost,
+          // and nobody would notice that the sandbox exists.
           database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL`);
           database.exec(`BEGIN IMMEDIATE; ${SCHEMA} ${LOCKS_SCHEMA} ${ENTRIES_SCHEMA}`);
           database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
@@ -247,8 +247,8 @@ export class Journal {
   }
 
   /**
-   * All entries; the caller must not change them. This and every method below reports failures as SandboxError
-   * (JOURNAL_FAILED).
+   * Returns all entries, which the caller must not change. This method and every later one report failures as
+   * SandboxError (JOURNAL_FAILED).
    */
   all(): readonly JournalEntry[] {
     return attempt("read the journal", () => this.#entries.all());

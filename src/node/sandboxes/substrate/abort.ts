@@ -42,8 +42,8 @@ interface Running {
 }
 
 /**
- * The operation that the current code belongs to. All steps of an operation see it, however deep they are, except those
- * that must not be aborted (`lasting`).
+ * The operation to which the running code belongs. Every function that an operation calls can read it here, except in
+ * parts that must not be aborted (`lasting`).
  */
 const running = new AsyncLocalStorage<Running | undefined>();
 

@@ -34,7 +34,7 @@ import type {
 const DEFAULT_TIMEOUT_MS = 90_000;
 /** The smallest size that the daemon accepts for a volume; the content is far smaller. */
 const VOLUME_SIZE_GB = 1;
-/** States that must be requested explicitly, because a listing that requests no state may lack such instances. */
+/** States that must be requested explicitly, because a listing without a state may lack instances in these states. */
 const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
 
 /** Address and credentials of the daemon. */
@@ -55,9 +55,9 @@ export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
 }
 
 /**
- * Throws SandboxError (INVALID_SPEC) unless the text is an http or https URL without a user and password. Without this
- * check, fetch would refuse such a URL with an error that quotes it; the message of this function does not quote the
- * URL, because it may contain a password.
+ * Throws SandboxError (INVALID_SPEC) unless the text is an http or https URL without a user and password. The message
+ * does not quote the URL, because the URL may contain a password. Without this check, fetch would throw an error that
+ * quotes it.
  *
  * @param name name of the option, for the error message
  */

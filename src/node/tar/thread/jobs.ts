@@ -27,7 +27,7 @@ export interface OfferedEntry {
   readonly mtimeNs: bigint;
 }
 
-/** The objects over which a thread asks a filter in another thread and waits for its answers. */
+/** The objects through which a thread asks a filter in another thread and waits for its answers. */
 export interface FilterLink {
   /** Receives the answers. */
   readonly port: MessagePort;
@@ -35,7 +35,7 @@ export interface FilterLink {
   readonly answers: SharedArrayBuffer;
 }
 
-/** Which entries of a local directory are read. */
+/** Which entries of a local directory are read, and which owners they get. */
 export interface ReadOptions {
   readonly owners?: Owners | undefined;
   /** Patterns of entries to exclude, with everything in them. */
