@@ -20,15 +20,15 @@ const DEFERRED_WORK_AFTER_MS = 500;
 const LAST_FRAMES_MS = 2_000;
 /** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
-/**
- * Exit status of an agent without a workload if its frozen session was killed: 128 + SIGKILL, as for a workload that
- * was killed.
- */
+/** Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, as for a killed workload. */
 const STATUS_KILLED = 137;
 
 const SHUTTING_DOWN = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
 
-/** Starts the parts of the agent in order, waits for the end of the workload or for a signal, and shuts the parts down. */
+/**
+ * Starts the parts of the agent in order, waits for the end of the workload or for a signal, and then shuts the parts
+ * down.
+ */
 export class Agent {
   readonly #platform: Platform;
   readonly #log: Log;
@@ -79,7 +79,7 @@ export class Agent {
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
       // The workload's socket is opened first, because the workload may declare itself idle as its first action. The
-      // management listeners can wait.
+      // management listeners are opened later.
       if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
       await this.#listeners.bind();
       const { ended } = await this.#startWorkload();
@@ -127,8 +127,8 @@ export class Agent {
   }
 
   /**
-   * Does the work that can wait until the workload runs: loads the code for the first client, and frees the memory that
-   * only the start needed.
+   * Does the work that was deferred until the workload runs: loads the code for the first client, and frees the memory
+   * that only the start needed.
    */
   async #finishStart(): Promise<void> {
     const { memory } = this.#platform;

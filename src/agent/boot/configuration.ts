@@ -8,7 +8,7 @@ import {
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** Time for reading one of the files that the variables name. A system call for ReadFile has the same limit. */
+/** Time for reading one of the files that the variables name. ReadFile has the same limit for one system call. */
 const READ_LIMIT_MS = 15_000;
 
 /** The agent's configuration, or the reasons why it is invalid. */

@@ -134,8 +134,8 @@ export class Listeners {
   }
 
   /**
-   * Runs once, over an in-memory connection, the calls that a node makes after a restore. Otherwise V8 would compile
-   * their code in each clone. Never rejects.
+   * Runs once, over an in-memory connection, the calls that a node makes after a restore. Without this, V8 compiles the
+   * code of these calls in each clone. Never rejects.
    *
    * @param harmless returns capabilities that change nothing in the guest, for a server that has in-memory connections
    *   only

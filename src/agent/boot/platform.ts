@@ -18,7 +18,7 @@ import {
   type ChildSettings,
 } from "../platform/index.ts";
 
-/** The parts of the agent that exist once per process and use the guest's kernel or the launcher. */
+/** The parts of the agent that use the guest's kernel or the launcher. Each of them exists once per process. */
 export interface Platform {
   readonly addon: Addon;
   readonly inheritance: Inheritance;

@@ -159,7 +159,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks, the restore steps, and the renewal of credential and spec files that hooks and restore steps use. */
+/** Builds the hooks, the restore steps, and the part that rereads the credential and spec files for both. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,

@@ -23,9 +23,9 @@ const STATUS_NOT_CREATED = 73;
 const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
- * Connects standard input and output to the management socket of a running agent: `path`, or SVC_GUEST_SOCKET by
- * default. (The launcher may have removed that variable from the environment.) Resolves with the exit status; reports
- * failures to `printError`.
+ * Connects standard input and output to the management socket of a running agent. The socket is `path`, or by default
+ * the one that SVC_GUEST_SOCKET names in the inherited environment. Resolves with the exit status; reports failures to
+ * `printError`.
  */
 export function bootBridge(
   addon: Addon,
@@ -44,8 +44,8 @@ export function bootBridge(
 }
 
 /**
- * Copies the agent's own directory to `into`, which is created if it is missing; the executable there is `guest-agent`.
- * The agent's image contains no other program that could copy it. Resolves with the exit status.
+ * Copies the agent's own directory to `into`, which is created if it is missing. The copied executable is
+ * `into`/guest-agent. The agent's image contains no other program that could copy it. Resolves with the exit status.
  */
 export function bootInstall(
   addon: Addon,
@@ -69,7 +69,7 @@ export function bootInstall(
 }
 
 /**
- * Prints what the agent could do in this guest, as a table or as JSON. Resolves with the exit status: 0, or 1 if
+ * Prints what the agent can do in this guest, as a table or as JSON. Resolves with the exit status: 0, or 1 if
  * something is limited.
  */
 export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
@@ -87,8 +87,8 @@ export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) =
 }
 
 /**
- * Checks the agent's variables and their files as the start would, but starts nothing. Prints every fault and every
- * likely mistake, as lines or as JSON. Resolves with the exit status: 0, or 78 if the agent would not start.
+ * Checks the agent's variables and their files as at the agent's start, but starts nothing. Prints every fault and
+ * every likely mistake, as lines or as JSON. Resolves with the exit status: 0, or 78 if the agent would not start.
  */
 export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
   return runSubcommand(addon, async (entries, launcher) => {

@@ -8,7 +8,7 @@ export interface Check {
   readonly ok: boolean;
   /** What the guest has, or the error with which the kernel refused. */
   readonly found: string;
-  /** What the finding means for the user. If something is missing, also how to make it available. */
+  /** What the finding means for the user; for a missing feature, also how to make it available. */
   readonly meaning: string;
 }
 

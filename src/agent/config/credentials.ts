@@ -10,7 +10,10 @@ const FILE_VARIABLES = [
 ] as const;
 type FileVariable = (typeof FILE_VARIABLES)[number];
 
-/** Returns whether a listener could start with the material. False may also mean "unknown"; the full check then decides. */
+/**
+ * Returns whether a listener could start with the TLS material. False may also mean "unknown"; the full check then
+ * decides.
+ */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 interface Material {
@@ -84,8 +87,8 @@ export class Credentials {
   }
 
   /**
-   * Whether `digest`, a result of tokenDigest(), is that of the instance token. Takes constant time, even if it is
-   * undefined.
+   * Whether `digest`, a result of tokenDigest(), equals the digest of the instance token. Takes constant time, even if
+   * it is undefined.
    */
   matchesToken(digest: string | undefined): boolean {
     return this.#material.token.matches(digest);
@@ -159,7 +162,8 @@ async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Pr
   if (cert === undefined && key === undefined && clientCa === undefined) return { value: undefined, faults: [] };
   const value = materialOf(cert, key, clientCa);
   if (value !== undefined && accepts(value)) return { value, faults: [] };
-  // Loaded only when `accepts` returned false: loading Node's crypto and TLS would delay the workload by 8 ms.
+  // The module is loaded only if `accepts` returned false, because loading Node's crypto and TLS delays the workload by
+  // 8 ms.
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
   return { value: faults.length === 0 ? value : undefined, faults };

@@ -23,7 +23,7 @@ export const NO_ANSWER_PROBLEM: string = `names a file whose file system does no
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
- * Returns the problem of a text that begins with a byte order mark, or undefined. Such a text is invalid, because
+ * If the text begins with a byte order mark, returns a description of this problem. Such a text is invalid, because
  * neither the parsers of specs nor OpenSSL skip the mark.
  */
 export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
@@ -58,7 +58,10 @@ interface FileState {
 /** A check that applies only when a file is read again. Returns the problem, or undefined. */
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
-/** Limits the duration of a read during the start, when no other timeout applies. Resolves with the value read. */
+/**
+ * Limits the duration of a read at the agent's start, when no other timeout applies. Resolves with the result of the
+ * read.
+ */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
@@ -217,9 +220,9 @@ function checkFile(path: string, found: ReadResult, rule: FileRule = () => undef
 }
 
 /**
- * The message for a file that cannot be read. No other message contains a value of the bootstrap channel; this one
- * shows the path, because otherwise an operator could not find a missing mount. The path is cut, and escaped if it is
- * not plain text.
+ * The message for a file that cannot be read. It shows the path, because otherwise an operator could not find a missing
+ * mount. No other message contains the value of a variable. The path is truncated, and escaped if it is not plain
+ * text.
  */
 function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);
@@ -239,7 +242,7 @@ function pathProblem(path: string): string | undefined {
 function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | undefined {
   if ((mode & constants.S_IFMT) !== constants.S_IFREG) return "does not name a regular file";
   if (size > FILE_LIMIT_BYTES) return "names a file of more than 1 MiB";
-  // A file that is being written could be read half old and half new.
+  // The content of such a file may be half old and half new.
   if (hasChanged) return "names a file that is being written";
   // A file of size 0, as in /proc, may be endless, so no more is read than the size that fstat(2) reports.
   return bytes.length === 0 ? "names an empty file" : undefined;

@@ -3,13 +3,13 @@ import { BootstrapFiles, type ReadFiles, onlyHostMayWrite } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import { type BootstrapFault, type BootstrapValues, describeFault, type Read } from "./variables.ts";
 
-/** The specs in use. Everything but the variables of their `env` stays as it was at the start. */
+/** The specs in use. Only the variables in their `env` may change after the start. */
 export interface Specs {
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
 }
 
-/** The result of reading the spec files again. Each file is checked independently. */
+/** The result of reading the spec files again. A fault in one file does not affect the other. */
 export interface SpecReload {
   /** The specs to use from now on. */
   readonly specs: Specs;

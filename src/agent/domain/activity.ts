@@ -144,7 +144,7 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // The time is recorded, too. Otherwise a later `cut` could make the reported time go back.
+    // The current time is also recorded. Otherwise a later `cut` could make the reported time go back.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

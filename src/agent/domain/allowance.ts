@@ -77,7 +77,7 @@ export class Allowance {
 
   /** Sets the amount and moves the share to the end of `#shares`. */
   #update(share: HeldShare, amount: number): void {
-    // This must be fast, because a transfer sets its share for each chunk.
+    // This method must be fast, because a transfer sets its share for each chunk.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;
     if (!isLatest) this.#shares.delete(share);
     const { owner } = share;
@@ -94,7 +94,10 @@ export class Allowance {
     return this.#ofOwners.get(owner) ?? 0;
   }
 
-  /** Evicts the shares that were idle longest. If evicting all idle shares does not suffice, evicts none and throws. */
+  /**
+   * Evicts the shares that were idle longest, as many as necessary. If evicting all idle shares does not suffice,
+   * evicts none and throws.
+   */
   #makeRoom(requester: HeldShare, more: number): void {
     const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - patienceMs;

@@ -43,7 +43,10 @@ export interface Mount {
   readonly path: string | undefined;
 }
 
-/** A file system does not respond. The memory of the hung operation must not be reused until `returned` resolves. */
+/**
+ * The error if a file system does not respond. The memory of the hung operation must not be reused until `returned`
+ * resolves.
+ */
 export class FileSystemHung extends FileSystemError {
   /** The mount that does not respond; undefined if it is unknown. */
   readonly mount: Mount | undefined;

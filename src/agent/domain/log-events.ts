@@ -1,6 +1,6 @@
 /**
- * Every event of the agent's log with its fields. docs/agent/operations.md explains the events; its table is generated
- * from this list. The launcher, which is written in C, logs the events whose names begin with `launcher_`.
+ * Every event of the agent's log with its fields. docs/agent/operations.md explains the events in a table that is
+ * generated from this list. The launcher, which is written in C, logs the events whose names begin with `launcher_`.
  */
 export const LOG_EVENTS = {
   accept_failed: ["listener", "errno"],

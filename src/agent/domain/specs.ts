@@ -19,13 +19,13 @@ export interface CommandSpec {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
   /**
-   * An absolute path, or empty. If it is empty, the workload's directory is used. If that is empty, too, it is the
-   * user's home directory, or "/" if there is none.
+   * An absolute path, or empty. If it is empty, the workload's directory is used. If the workload's directory is also
+   * empty, the user's home directory is used, or "/" if the user has none.
    */
   readonly cwd: string;
   /**
    * `user`, `uid`, `user:group`, `uid:gid`, or empty. If it is empty, the workload's user is used. If the workload has
-   * none, it is the agent's own identity.
+   * no user, the agent's own identity is used.
    */
   readonly user: string;
 }

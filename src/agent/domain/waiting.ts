@@ -26,7 +26,7 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   return await Promise.race([promise, aborted]);
 }
 
-/** Calls back when the signal is aborted, or at once if it already is. Dispose of the result to stop listening. */
+/** Calls back when the signal is aborted, or at once if it is aborted already. Dispose of the result to stop listening. */
 export function whenAborted(signal: AbortSignal, callback: () => void): Disposable {
   if (signal.aborted) callback();
   signal.addEventListener("abort", callback);

@@ -57,7 +57,7 @@ const WAITING_INPUT_BYTES = 256 * 1024;
 export class AttachedCall {
   readonly call: KeptCall;
   readonly activity: Attachment | undefined;
-  /** Resolves when the exit has been sent. Rejects with the reason if the call was detached before. */
+  /** Resolves when the exit has been sent. If the call is detached before that, rejects with the reason. */
   readonly over: Promise<void>;
   /** Frames that wait for room in the command's input. */
   readonly waiting: CommandInput[] = [];

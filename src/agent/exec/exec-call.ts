@@ -64,7 +64,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // If the client is gone, the input fails, too. The error to report is then the signal's reason, not this one.
+      // If the client is gone, the input fails, too. In this case the signal's reason is reported, not the error of the
+      // input.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();
@@ -72,8 +73,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     output.exit(result);
   } finally {
     attachment?.end();
-    // The end of a command counts as activity only if the command ended by itself: after a restore the agent ends the
-    // commands of clients that are long gone.
+    // The end of a command counts as activity only if the agent did not end the command: after a restore, the agent
+    // ends the commands of clients that are long gone.
     if (!endedByAgent) activity.touch();
   }
 }

@@ -278,7 +278,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call counted as user activity until now, unless a restore has ended the activity before.
+    // The call counts as user activity until now, unless a restore has already ended its activity.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;

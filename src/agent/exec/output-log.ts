@@ -15,12 +15,11 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum size of the space that is allocated in addition to the capacity. New bytes are read into this space, because
- * old bytes are dropped only after new ones have arrived. A log with a capacity of more than 4 KiB has more of this
- * space.
+ * Minimum size of the space that is allocated in addition to the capacity. New bytes are read into this space before
+ * old bytes are dropped. If the capacity is larger than 4 KiB, this space is larger, too.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** The list of runs has one entry, which takes 9 bytes, for each 64 bytes of the buffer. */
+/** Number of bytes of the buffer for which the list of runs has one entry. An entry takes 9 bytes. */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 
@@ -51,7 +50,7 @@ export class OutputLog {
   readonly #bytes: Uint8Array;
   readonly #onMore: () => void;
   #whenFull: WhenFull | "discard";
-  /** Positions of the oldest byte and of the next one. */
+  /** Position of the oldest byte, and of the next byte that is read. */
   #oldest = 0;
   #end = 0;
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
@@ -112,7 +111,10 @@ export class OutputLog {
     this.#acknowledged.stderr = Math.max(this.#acknowledged.stderr, stderr);
   }
 
-  /** From now on drops the oldest bytes even if they are not acknowledged, so that nothing waits for a client. */
+  /**
+   * Drops the oldest bytes from now on, even if they are not acknowledged, so that the command does not wait for a
+   * client.
+   */
   stopBlocking(): void {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
@@ -139,7 +141,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The reader's run may have been dropped since its last call, and a newer run may use its slot in the ring.
+    // The run that the reader has reached may have been dropped since its last call, and a newer run may use the slot
+    // in the ring.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

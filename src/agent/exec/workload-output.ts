@@ -61,7 +61,7 @@ export class WorkloadOutput {
   }
 
   /**
-   * Adds a reader. Resolves when its exit was sent.
+   * Adds a reader. Resolves when the exit was sent to this reader.
    *
    * @param request the start position, already checked
    * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, RESOURCE_EXHAUSTED for too many
@@ -100,9 +100,9 @@ export class WorkloadOutput {
 
   /**
    * Call it once the workload and its descendants have ended, before the child is released. Resolves when the rest of
-   * the output was read and the console has taken it, or has had enough time to do so. Does not wait for readers.
+   * the output was read, and was written to the console or the time for this is over. Does not wait for readers.
    *
-   * @param end how the workload ended; undefined if it hangs in the kernel, and readers then get no exit
+   * @param end how the workload ended; undefined if the workload hangs in the kernel, in which case readers get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));

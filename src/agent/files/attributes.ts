@@ -37,5 +37,5 @@ export interface FileAttributes extends FileOwner {
   readonly hasHoles?: boolean;
 }
 
-/** A path as the kernel takes it: any bytes but NUL, not necessarily UTF-8. Absolute, except in a DirectoryView. */
+/** A path as the kernel takes it: any bytes but NUL, not necessarily UTF-8. It is absolute, except in a DirectoryView. */
 export type FilePath = Uint8Array;

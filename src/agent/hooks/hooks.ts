@@ -62,7 +62,7 @@ export interface HooksParts {
   readonly specs: HooksSpec;
   /** Starts the command of a hook with its streams on pipes, like an exec. */
   readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
-  /** Resolves when no restore steps are running. Rejects with the signal's reason. */
+  /** Resolves when no restore steps are running. If the signal is aborted, rejects with its reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
   /** Called before the answer to PRE_SNAPSHOT, after its hook (if any) has ended. */
   readonly beforeSnapshot: () => Promise<void>;

@@ -177,7 +177,7 @@ export class Http2Connection {
     input?.trust();
   }
 
-  /** Closes when running requests and those in flight are complete, or at once if no request was authenticated. */
+  /** Closes when all requests are complete, even those in flight, or at once if no request was authenticated. */
   drain(): void {
     if (this.#state !== "serving") return;
     if (!this.#isAuthenticated) {

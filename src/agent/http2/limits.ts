@@ -72,7 +72,7 @@ export class FloodGuard {
   /** Credit for small frames, earned by requests and by DATA sent to the peer. */
   #credit = 0;
   #isAuthenticated = false;
-  /** SETTINGS and PINGs whose answers are queued. `#unwritten` also counts answers that the socket has not sent yet. */
+  /** Number of answers to SETTINGS and PINGs that are queued. `#unwritten` also counts answers that are not written yet. */
   #queued = 0;
   #unwritten = 0;
 
@@ -105,7 +105,7 @@ export class FloodGuard {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Call it when a request was reset. The rest of it may be in flight, so the peer gets credit for these frames. */
+  /** Call it when a request was reset. Its frames may still be in flight, so the peer gets credit for these frames. */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }

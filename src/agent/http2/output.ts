@@ -6,8 +6,8 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
  */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output; it is never modified. The first chunk is not pushed: a new list of one element
- * takes the place of this one. A push would make V8 reserve room for 17 elements, although most outputs have only one
+ * The chunk list of every empty output; it is never modified. When the first chunk is added, a new list of one element
+ * replaces this list, because a push would make V8 reserve room for 17 elements, although most outputs have only one
  * chunk.
  */
 const NO_CHUNKS: Uint8Array[] = [];

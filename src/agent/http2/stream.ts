@@ -132,7 +132,7 @@ export class Http2Stream {
 
   /**
    * Drops the queued writes. A write that is partly in the output already is kept, because without the rest of it the
-   * peer could not parse the stream. Returns the size of the memory that this write holds.
+   * peer could not parse the stream. Returns the size of the memory that the kept write holds.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));

@@ -146,7 +146,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // If this is called while a slice is processed, readSlice() resumes when the slice is finished.
+    // If a slice is being parsed now, readSlice() resumes the socket when the slice is finished.
     if (!this.#reading) this.#resume();
   }
 

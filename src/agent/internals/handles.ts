@@ -16,8 +16,8 @@ export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: 
 }
 
 /**
- * Stops reading the socket below TLS. Otherwise, as with plain Node, a rejected client may see a reset instead of the
- * alert.
+ * Stops reading the socket below TLS. Without this, a rejected client may see a reset instead of the TLS alert, as with
+ * plain Node.
  */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();

@@ -43,9 +43,9 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time: a DER
- * element can cost a thousandth of a handshake, and a key a sixth. Three certificates with RSA-4096 keys and
- * signatures fit: they have at most 5 KiB and 330 elements. OpenSSL's own limit is 100 KiB.
+ * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time: to parse a
+ * DER element can take a thousandth of the time of a handshake, and to parse a key, a sixth. Three certificates with
+ * RSA-4096 keys and signatures fit: they have at most 5 KiB and 330 elements. OpenSSL's own limit is 100 KiB.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4

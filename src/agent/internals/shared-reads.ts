@@ -35,8 +35,8 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 
 /**
  * Passes everything that a socket reads to `receive`. The bytes are valid until `receive` returns, and `receive` must
- * not read from the socket. Node would allocate new memory for each TLS record. One shared buffer reduces the CPU time
- * of an upload by 15 % (decision 0023). If Node lacks these internals, the public API is used.
+ * not read from the socket. By itself, Node allocates new memory for each TLS record. One shared buffer reduces the CPU
+ * time of an upload by 15 % (decision 0023). If Node lacks these internals, the public API is used.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);

@@ -34,7 +34,7 @@ export type StdioPlan =
  * packed. The addon reads this object (addon/spawn.c). Each packed string ends with its only NUL.
  */
 export interface SpawnBlock {
-  /** Files to try in order, as execvp(3) does with PATH. At least one. */
+  /** Files to try in order, as execvp(3) does with PATH. There is at least one. */
   readonly files: Uint8Array;
   readonly args: Uint8Array;
   /** Entries of the form `NAME=value`. */
@@ -93,7 +93,7 @@ export type SpawnStep =
   /** The child was killed before it executed the command. */
   | "killed";
 
-/** A child could not be started, with the step and the errno. */
+/** The error if a child could not be started. It has the failed step and the errno. */
 export class SpawnError extends Error {
   override readonly name = "SpawnError";
   readonly step: SpawnStep;
@@ -107,7 +107,10 @@ export class SpawnError extends Error {
   }
 }
 
-/** An aborted start. Its process is gone, or hangs in a system call and dies as soon as that call returns. */
+/**
+ * The error if a start was aborted. The process is gone, or hangs in a system call and dies as soon as that call
+ * returns.
+ */
 export class SpawnAborted extends SpawnError {
   /** The system call in which the start was waiting; undefined if the start was not in a system call that can hang. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
@@ -259,7 +262,10 @@ export interface SessionReading {
 
 /** Access to all processes of the session, one by one. Never includes the agent and its launcher. */
 export interface SessionProcesses {
-  /** Reads at most `limit` processes. Returns undefined if there is no usable /proc. Never blocks on a process. */
+  /**
+   * Reads at most `limit` processes. Returns undefined if there is no usable /proc. Never waits for a process that
+   * hangs.
+   */
   read(limit: number): Promise<SessionReading | undefined>;
   /**
    * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects. Occupies

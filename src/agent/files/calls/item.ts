@@ -38,7 +38,7 @@ export class Failures {
   #unreported: FailedEntry[] = [];
   readonly #isStreamed: boolean;
 
-  /** @param isStreamed the call reports each failure when it happens */
+  /** @param isStreamed whether the call reports each failure when it happens */
   constructor(isStreamed: boolean) {
     this.#isStreamed = isStreamed;
   }

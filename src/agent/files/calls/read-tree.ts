@@ -137,7 +137,7 @@ class TreeReader {
 
   /** Returns whether the file was already sent under another name; in this case it sends this name as a hard link. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // The file has no other name, or each of its names is sent as a copy.
+    // Each name of this file is sent as a copy, or the file has only one name.
     if (!this.#isShared(attributes)) return false;
     // The first name may still be in `#small`. It must be read first, because reading it may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();

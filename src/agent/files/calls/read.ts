@@ -113,7 +113,7 @@ class ChunkReader {
     this.#attributes = parts.file.attributes;
   }
 
-  /** Stops early if the file was truncated meanwhile. */
+  /** Reads data and holes from `begin` to `end`. Stops early if the file was truncated meanwhile. */
   async readSparse(begin: bigint, end: bigint, hole: HoleOutput): Promise<void> {
     const least = (offset: bigint): bigint => (offset < end ? offset : end);
     for (let at = begin; at < end;) {

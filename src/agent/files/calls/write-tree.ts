@@ -19,8 +19,8 @@ const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
 /**
- * Errnos that may mean that a directory of the path is missing. EXDEV is one of them, because a missing directory may
- * be behind an absolute link, which is resolved inside the tree.
+ * Errnos that may mean that a directory of the path is missing. EXDEV is one of them, because the path of the missing
+ * directory may lead through an absolute link, which is resolved inside the tree.
  */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
@@ -46,7 +46,7 @@ export interface TreeProgress {
 /** A file whose content is still arriving. */
 interface LargeFile {
   readonly item: TreeItem;
-  /** The new file; undefined if it could not be created. Its remaining bytes are then ignored. */
+  /** The new file; undefined if it could not be created. In this case the bytes that arrive for it are ignored. */
   readonly file: NewFile | undefined;
   leftBytes: bigint;
 }
@@ -74,7 +74,7 @@ export class TreeWriter implements AsyncDisposable {
   #bytes = 0n;
   readonly #failures = new Failures(true);
 
-  /** `owner`: owner of items that name none. `temporary`: a unique name for temporary files. */
+  /** `owner`: owner of items that name no owner. `temporary`: a unique name for temporary files. */
   constructor(
     directory: OpenDirectory,
     options: TreeOptions,

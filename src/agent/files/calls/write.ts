@@ -74,7 +74,10 @@ async function writeStepwise(
   }
 }
 
-/** Fast path for small files, which takes half as many steps. If it fails, it has changed nothing and returns undefined. */
+/**
+ * Fast path for small files, with half as many steps as writeStepwise(). Returns undefined if it fails; nothing has
+ * changed then.
+ */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,
   content: Buffer,

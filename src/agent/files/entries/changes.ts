@@ -33,8 +33,8 @@ const BITS: Readonly<Record<ChangeKind, number>> = {
 const PLACE_BITS = BITS.CREATED | BITS.REMOVED;
 /**
  * The changes that wait to be sent. Repeated changes of one path are merged: the client can only look up the final
- * state of the entry, so it loses nothing. Too many changes are replaced by a rescan of the deepest directory that
- * contains all of them.
+ * state of the entry, so the client loses nothing. Too many changes are replaced by a rescan of the deepest directory
+ * that contains all of them.
  */
 export class Changes {
   readonly #isReported: (path: string) => boolean;

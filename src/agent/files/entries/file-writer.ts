@@ -29,7 +29,10 @@ export class FileWriter {
     if (sha256) this.#hash = process.getBuiltinModule("node:crypto").createHash("sha256");
   }
 
-  /** Appends the pieces, whose memory may be reused once this resolves. Rejects with the error of the system call. */
+  /**
+   * Appends the pieces, whose memory may be reused once the promise resolves. Rejects with the error of the system
+   * call.
+   */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
     const written = this.#append(pieces);
     for (const piece of pieces) this.#hash?.update(piece);

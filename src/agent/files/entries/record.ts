@@ -34,7 +34,7 @@ export interface NewEntry extends GivenAttributes {
    * bits.
    */
   readonly hasPlainMode?: boolean;
-  /** Whether to accept a symbolic link to a directory of the tree as the directory. */
+  /** Whether a symbolic link to a directory of the tree is accepted in place of the directory. */
   readonly followsLink?: boolean;
   /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs?: bigint | undefined;
@@ -133,7 +133,7 @@ export class Records {
     return this.#bytes.readUInt32LE(this.#start(index) + DATA_AT);
   }
 
-  /** A view of the records from index `from` to before index `to`. */
+  /** A view of the records whose indexes are at least `from` and less than `to`. */
   slice(from: number, to: number = this.count): Buffer {
     return this.#bytes.subarray(this.#start(from), this.#start(to));
   }

@@ -342,7 +342,7 @@ export class WatchedTree {
 
   /**
    * Moves a directory to the place where a check or an event has found it. Its previous place is checked again. A
-   * directory that was known at the new place has been moved elsewhere; pending events will explain both.
+   * directory that was known at the new place has been moved elsewhere; pending events will explain both moves.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;

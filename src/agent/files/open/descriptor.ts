@@ -97,7 +97,7 @@ export async function openedBy(
 /** An addon call on the descriptor. It resolves with a negated errno if it fails. */
 export type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
-/** An open file or directory. Dispose of it once. It is closed as soon as no operation uses it. */
+/** An open file or directory. Dispose of it once; it is then closed as soon as no operation uses it. */
 export class Descriptor implements AsyncDisposable, Holdable {
   readonly fd: number;
   readonly #work: FileWork;

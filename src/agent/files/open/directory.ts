@@ -145,7 +145,7 @@ export class OpenDirectory implements AsyncDisposable {
 
   /**
    * Finds the mounts below this directory without accessing them. From then on, each operation that goes into one of
-   * these mounts must name it.
+   * these mounts must name that mount.
    */
   findMounts(): MountsBelow {
     const mounts = mountsBelow(this.descriptor.fd);
@@ -195,8 +195,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * An operation that may access the mount at `name`. If it hangs, the mount at `name` counts as hung, and not the
-   * mount of this directory.
+   * An operation that may access the mount at `name`. If the operation hangs, the mount at `name` counts as hung, and
+   * not the mount of this directory.
    */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };

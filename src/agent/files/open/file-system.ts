@@ -154,8 +154,8 @@ export class FileSystem extends FileTree {
 
   /**
    * Reads the start of a file of /proc/PID. The read may block if the process with this PID hangs. A blocked read
-   * occupies a thread until the process responds; /proc does not then count as a hung file system. Rejects if the file
-   * cannot be read, or if the read hangs.
+   * occupies a thread until the process responds. Despite this, /proc does not count as a hung file system. Rejects if
+   * the file cannot be read, or if the read hangs.
    */
   async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
     return this.#work.step({ step: "read", on: [] }, async () => {
@@ -170,9 +170,9 @@ export class FileSystem extends FileTree {
   }
 
   /**
-   * Opens a view of a directory. The path of the directory itself is followed as usual.
+   * Opens a view of a directory. Symbolic links in the path of the directory itself are followed as usual.
    *
-   * @param noSymlinks also refuse paths with a symbolic link below the directory
+   * @param noSymlinks whether to refuse paths with a symbolic link below the directory
    * @throws AgentError UNIMPLEMENTED if the kernel lacks openat2(2)
    */
   async beneath(root: FilePath, noSymlinks: boolean): Promise<DirectoryView> {

@@ -10,8 +10,8 @@ export interface MountBelow {
 
 /**
  * The mounts that were below a directory when a call began. An operation that goes into one of these mounts must name
- * the mount. If it named none and the mount hung, the file system of the directory itself would count as hung, and
- * every call on it would fail.
+ * the mount. Otherwise, if the mount hangs, the file system of the directory itself counts as hung, and every call on
+ * that file system fails.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];

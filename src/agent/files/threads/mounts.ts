@@ -66,7 +66,7 @@ export class HungMounts {
     return this.#hung.size > 0;
   }
 
-  /** Returns the mount if its file system hangs, even if this was found at another mount of the file system. */
+  /** Returns the mount if its file system hangs, even if the hang was found at another mount of the same file system. */
   of(mount: Mount | undefined): HungMount | undefined {
     return mount && this.#hung.get(mount.fileSystem);
   }

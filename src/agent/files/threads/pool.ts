@@ -21,7 +21,7 @@ const EXTRA_THREADS = 16;
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
 /**
  * Largest number of operations of one kind that run at once on one file system. It is more than AT_ONCE.call, so calls
- * reach it only if some of them are slow.
+ * reach this limit only if some of them are slow.
  */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
@@ -59,7 +59,7 @@ export class ThreadPool {
 
   /**
    * Takes a thread as soon as one is free. The promise resolves with undefined if the operation must check again which
-   * mounts hang, and rejects with the signal's reason if the operation's signal is aborted before.
+   * mounts hang. If the operation's signal is aborted first, the promise rejects with the signal's reason.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);
@@ -119,7 +119,7 @@ export class ThreadPool {
       }
   }
 
-  /** Lets an operation run on a thread. Undefined if none is free. */
+  /** Lets an operation run on a thread. Returns undefined if no thread is free. */
   #start(work: Work<never>): Running | undefined {
     const slot = this.#slotFor(work);
     if (slot === undefined || this.#atMountLimit(work)) return undefined;
