@@ -4,7 +4,10 @@ const LIMIT = 1_000_000;
 /** Remembers the first name under which each file with several hard links was copied. */
 export class LinkedNames {
   readonly #names = new Map<string, Buffer>();
-  /** For each first name, the key of its file in `#names`. The name is a latin1 string, which keeps every byte. */
+  /**
+   * Maps the name under which a file was first copied to the file's key in `#names`. The name is a latin1 string, which
+   * keeps every byte.
+   */
   readonly #files = new Map<string, string>();
 
   /**

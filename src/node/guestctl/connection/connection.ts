@@ -106,7 +106,7 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
 /** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
 async function reportTarget(target: AgentTarget, host: NodeJS.Process): Promise<void> {
   const { bridge, credentials, serverName } = target;
-  // Import this only here, because few command lines need it.
+  // Import this module only here, because few command lines need it.
   const { reportConnections, reporterOf } = await import("../verbose/index.ts");
   const report = reporterOf(host);
   const where = whereOf(target);
@@ -127,7 +127,7 @@ async function targetNow(
   isVerbose: boolean = false,
 ): Promise<AgentTarget> {
   if (!("sandbox" in named)) return named;
-  // Import this only here, because it loads the sandbox library, which only --sandbox needs.
+  // Import this module only here, because it loads the sandbox library, which only --sandbox needs.
   const { targetOfSandbox } = await import("../sandbox/index.ts");
   return targetOfSandbox(named, host, isVerbose);
 }

@@ -97,7 +97,7 @@ function inputSize(host: NodeJS.Process): Size | undefined {
  */
 const STOP_MS = 100;
 
-/** A local terminal in raw mode, until it is disposed of. */
+/** A local terminal that remains in raw mode until this object is disposed of. */
 export interface RawMode extends Disposable {
   /**
    * Restores the terminal and stops guestctl, as Ctrl-Z does for other programs. When guestctl is continued, the

@@ -11,7 +11,7 @@ const MARGIN_MS = 5_000;
 
 /** The result of stopping a sandbox. */
 export interface Stopping {
-  /** Warnings if the workload may not have had its whole grace period; otherwise empty. */
+  /** Contains a warning if the workload may not have had its whole grace period; otherwise empty. */
   readonly warnings: readonly Warning[];
 }
 

@@ -230,8 +230,8 @@ export async function resume(
 }
 
 /**
- * Creates the error for variables that are given for a sandbox that boots, whose workload starts with the variables on
- * disk.
+ * Creates the error for a call with variables for a sandbox that is stopped or booting. The workload of such a sandbox
+ * starts with the variables on its disk.
  */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";

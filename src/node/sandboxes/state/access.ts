@@ -242,7 +242,7 @@ export class GuestAccess {
 export interface DialOptions {
   /** The credentials to connect with. Default: the sandbox's current credentials. */
   readonly credentials?: ClientCredentials;
-  /** Names of the credential sets that `credentials` were taken from, for `NodeEvent`. Default: the sandbox's own set. */
+  /** Names of the credential sets from which `credentials` were read, for `NodeEvent`. Default: the sandbox's own set. */
   readonly credentialsOf?: readonly string[];
   /** The sandbox's instance, if the caller has just listed it. This saves a request to the substrate. */
   readonly known?: Instance | undefined;
@@ -270,8 +270,8 @@ export interface AwakenOptions {
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
   /**
-   * What the sandbox uses until its restore steps, as words in the warning NOT_FROZEN. Example: "the previous
-   * environment variables".
+   * Secrets or variables that the sandbox uses until its restore steps. The warning NOT_FROZEN contains this text, such
+   * as "the previous environment variables".
    */
   readonly replaced?: string | undefined;
 }

@@ -9,7 +9,10 @@ interface GateOptions {
   readonly placesIfStarved?: number;
   /** Time after which a permit is released automatically, in milliseconds. Default: never. */
   readonly limitMs?: number;
-  /** If this process is starved of CPU time during a tenth of `limitMs`, only this share of the tenth counts. Default: 0. */
+  /**
+   * Weight of each tenth of `limitMs` in which this process was starved of CPU time. Default: 0, so that it does not
+   * count.
+   */
   readonly starvedShare?: number;
 }
 

@@ -25,7 +25,7 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 /**
  * Returns the warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it.
  *
- * @param replaced text that names what the sandbox used until its restore steps, such as "the secrets of its origin"
+ * @param replaced words for what the sandbox used until its restore steps, such as "the secrets of its origin"
  */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;

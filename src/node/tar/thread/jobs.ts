@@ -44,7 +44,7 @@ export interface ReadOptions {
   readonly oneFileSystem?: boolean | undefined;
   /** Read the targets of symbolic links in place of the links. */
   readonly followLinks?: boolean | undefined;
-  /** Read further names of a file as hard links to its first name. */
+  /** If a file has several names, read all except the first one as hard links to the first one. */
   readonly hardLinks?: boolean | undefined;
   /** Names of entries to leave out, as latin1 strings, which keep every byte. */
   readonly leftOut?: ReadonlySet<string> | undefined;

@@ -46,7 +46,7 @@ interface VerbParts<Own extends Options> {
   readonly ignored?: readonly string[];
   readonly completes?: readonly Completes[];
   readonly takesCommand?: boolean;
-  /** Whether the command changes nothing. If so, it opens the journal read-only, and signals may end it at once. */
+  /** Whether the command only reads. Such a command opens the journal read-only, and signals may end it at once. */
   readonly isReading?: boolean;
   /** Whether the command runs until a signal ends it. */
   readonly isEndless?: boolean;
