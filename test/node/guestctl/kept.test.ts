@@ -151,8 +151,9 @@ describe("guestctl and kept commands", () => {
   });
 
   test("`kill` sends signals by name or number to a kept command", async () => {
+    // Not bash: version 5.2 can send itself SIGINT without end if SIGINT arrives while it waits for a child.
     const script = 'for s in HUP INT USR1 TERM; do trap "echo $s" $s; done; echo up; while :; do sleep 0.05; done';
-    const running = startGuestctl(["exec", "--name", "target", "bash", "-c", script], env);
+    const running = startGuestctl(["exec", "--name", "target", "sh", "-c", script], env);
     assert.equal((await running.lines.next()).value, "up");
     for (const [args, signal] of [
       [["target", "HUP"], "HUP"],
@@ -162,7 +163,7 @@ describe("guestctl and kept commands", () => {
       [["target"], "TERM"],
     ] as const) {
       assert.deepEqual(await guestctl(["kill", ...args]), { stdout: "", stderr: "", exitCode: 0 });
-      // bash also reports the child that the signal has ended.
+      // Some shells also report the child that the signal has ended.
       let line: unknown;
       do ({ value: line } = (await running.lines.next()) as { value: unknown });
       while (line !== signal && line !== undefined);
