@@ -54,8 +54,8 @@ async function main(args: readonly string[]): Promise<number> {
 }
 
 /**
- * Loads the addon from the bundle's directory if the launcher named one. Otherwise looks next to this file, then in the
- * build directory.
+ * Loads the addon from the bundle's directory if the launcher named a bundle. Otherwise searches the directory of this
+ * file, then the build directory.
  */
 function loadOwnAddon(): Addon {
   const bundle = bundleDirectory(process.env);

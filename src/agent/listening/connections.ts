@@ -70,8 +70,8 @@ export class AcceptedConnection implements Connection {
   }
 
   /**
-   * Closes the connection at once and logs the reason. The log says that the connection failed if it was established,
-   * and otherwise that it was refused. Further calls do nothing.
+   * Closes the connection at once, and logs the reason once. The log event is `connection_refused` if the handshake is
+   * incomplete or the connection has no place, and otherwise `connection_failed`.
    */
   drop(reason: string): void {
     this.failed(reason);
@@ -93,13 +93,13 @@ export class AcceptedConnection implements Connection {
   }
 }
 
-/** Prefix of an IPv4 address on a listener for both versions (RFC 4291, 2.5.5.2). */
+/** Prefix of the address of an IPv4 client on a socket that accepts IPv4 and IPv6 (RFC 4291, 2.5.5.2). */
 const MAPPED_IPV4_PREFIX = "::ffff:";
 
 function peerAddress({ remoteAddress, remotePort }: Socket): string {
   if (remoteAddress === undefined || remotePort === undefined) return "unix";
-  // This is not a regular expression, because V8 would compile it in every clone of a snapshot, which touches 80 pages
-  // of memory (decision 0020).
+  // Uses no regular expression: V8 would compile the expression in every clone of a snapshot, and compiling touches 80
+  // pages of memory (decision 0020).
   const isMapped = remoteAddress.startsWith(MAPPED_IPV4_PREFIX) && remoteAddress.includes(".");
   const address = isMapped ? remoteAddress.slice(MAPPED_IPV4_PREFIX.length) : remoteAddress;
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
@@ -107,13 +107,13 @@ function peerAddress({ remoteAddress, remotePort }: Socket): string {
 
 const CONNECTION: unique symbol = Symbol("connection");
 
-/** A socket with its connection. */
+/** A socket that has its connection as a property. */
 type SocketWithConnection = object & { [CONNECTION]?: AcceptedConnection };
 
-/** The host's address (VMADDR_CID_HOST of vsock(7)). */
+/** The host's CID (VMADDR_CID_HOST of vsock(7)). */
 const HOST_CID = 2;
 
-/** The connection of an accepted socket, or of the TLS socket over it. */
+/** Returns the connection of an accepted socket, or of a TLS socket that wraps an accepted socket. */
 export function connectionOf(socket: SocketWithConnection): AcceptedConnection | undefined {
   const below: SocketWithConnection | undefined = socketBelow(socket);
   return socket[CONNECTION] ?? below?.[CONNECTION];
@@ -130,23 +130,26 @@ export interface AcceptorOptions {
    */
   readonly evictAfterSilentMs?: number;
   /**
-   * Number of connections without a place that are accepted at the limit. Their first call may get a place or be
-   * refused. Default: none.
+   * Number of further connections that are accepted, without a place, when the limit is reached. The first call on such
+   * a connection gets it a place or is refused. Default: none.
    */
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
-  /** Detects connections that are lost because no descriptor is left. If undefined, they are not logged. */
+  /**
+   * Detects connections that are lost because the agent has no free descriptor. If undefined, lost connections are not
+   * logged.
+   */
   readonly watchArrivals?: WatchArrivals | undefined;
 }
 
 /**
- * Number of log lines about refused connections in a burst, and per second on average. They are limited because the
- * workload can cause refusals at any rate.
+ * Limits for log lines about refused connections: lines in a burst, and lines per second on average. The limits exist
+ * because the workload can cause refusals at any rate.
  */
 const LINES_BURST = 20;
 const LINES_PER_SECOND = 2;
-/** Least time between two log lines about lost connections. */
+/** Minimum time between two log lines about lost connections. */
 const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
@@ -159,9 +162,10 @@ const LOST_LINE_INTERVAL_MS = 10_000;
  *   `evictAfterSilentMs`.
  * - Otherwise there is no place, and the call is refused.
  *
- * If there are also too many surplus connections, a new connection closes a connection that could lose its place, or
- * else the oldest surplus connection. So a peer that can connect but not make calls (such as the workload) cannot lock
- * out the node agent, and clients that connect at the same time do not close each other's handshakes.
+ * If the limit of surplus connections is reached too, each new connection causes another one to be closed: a connection
+ * that could lose its place, or else the oldest surplus connection. So a peer that can connect but not make calls (such
+ * as the workload) cannot lock out the node agent, and clients that connect at the same time do not close each other's
+ * handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -171,7 +175,7 @@ export class Acceptor {
   readonly #open = new Set<AcceptedConnection>();
   /** Surplus connections, which have no place; the oldest is first. */
   readonly #surplus = new Set<AcceptedConnection>();
-  /** Connections whose end has begun. Each has its own deadline. */
+  /** Connections that are being closed, but whose sockets are still open. Each connection has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
   #removeSocket: (() => void) | undefined;
@@ -187,14 +191,14 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // After a failed accept(2) the listener continues. A failed bind(2) or listen(2) ends it, and listenTcp throws the
-    // error.
+    // After a failed accept(2) the listener continues. A failed bind(2) or listen(2) ends the listener, and listenTcp
+    // throws the error.
     this.server.on("error", (error) => {
       if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
     });
   }
 
-  /** Number of open sockets, including those of connections whose end has begun. */
+  /** Number of open sockets, including the sockets of connections that are being closed. */
   get sockets(): number {
     return this.#open.size + this.#surplus.size + this.#closing.size;
   }
@@ -210,8 +214,8 @@ export class Acceptor {
   }
 
   /**
-   * Accepts connections of a listening vsock socket, but only from the host. Any process of the guest could make a
-   * loopback connection (CID 1, or the guest's own CID). Throws AgentError on failure.
+   * Accepts connections on a listening vsock socket, but only from the host. Loopback connections (CID 1, or the
+   * guest's own CID) are refused, because any process of the guest can make them. Throws AgentError on failure.
    */
   listenVsock(fd: number, peer: VsockPeer): Promise<void> {
     this.#vsockPeer = peer;
@@ -293,8 +297,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns the set that a new connection is added to, after closing another connection if necessary. Returns undefined
-   * if the new connection must be refused.
+   * Returns the set to which the caller adds the new connection. Closes another connection first if necessary. Returns
+   * undefined if the new connection must be refused.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;
@@ -354,9 +358,9 @@ export class Acceptor {
   };
 
   /**
-   * Logs `accept_failed` when connections arrive while no descriptor is left. In that case libuv accepts them with a
-   * reserved descriptor and closes them at once, without an event. The listening socket stays open until the watch is
-   * stopped.
+   * Logs `accept_failed` when connections arrive while the agent has no free descriptor. In that case libuv accepts the
+   * connections with a reserved descriptor and closes them at once, without an event. The listening socket stays open
+   * until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

@@ -16,7 +16,7 @@ const PROBE_TIMEOUT_MS = 1_000;
  * synchronous, because the workload's start waits for them and promises of node:fs would take longer. Blocking is no
  * disadvantage, because bind(2) waits for the file system anyway.
  *
- * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently cut a longer one
+ * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently truncate a longer path
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   try {
@@ -35,8 +35,8 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
 }
 
 /**
- * Creates the directory of a socket path. Throws AgentError if `listenUnix` could not listen there because of what
- * already exists.
+ * Creates the directory of a socket path, and removes a socket on which no process listens. Like `listenUnix`, throws
+ * AgentError if the socket is in use, or if the path is not a socket.
  */
 export async function checkUnix(path: string): Promise<void> {
   try {
@@ -78,8 +78,8 @@ async function removeStale(path: string): Promise<void> {
 }
 
 /**
- * Whether a process listens on the socket. Only ECONNREFUSED and ENOENT show that none does. EAGAIN, for example, means
- * that the listener's queue is full.
+ * Whether a process listens on the socket. Only ECONNREFUSED and ENOENT show that no process listens. EAGAIN, for
+ * example, means that the listener's queue is full.
  */
 function isAlive(path: string): Promise<boolean> {
   return new Promise((resolve) => {
@@ -102,8 +102,8 @@ type ListenProblem = readonly [status: StatusName, reason: Reason, problem: stri
 
 const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "cannot be used: permission denied"];
 /**
- * mkdir(2) or bind(2) failed because a parent is a file or a dangling link, or because it cannot be created (as in
- * /proc).
+ * The error when mkdir(2) or bind(2) failed because a parent directory of the path is a file or a dangling symlink, or
+ * cannot be created (as in /proc).
  */
 const NO_DIRECTORY: ListenProblem = [
   "FAILED_PRECONDITION",
@@ -125,7 +125,9 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   ENOENT: NO_DIRECTORY,
 };
 
-/** The error for an address on which the agent cannot listen. The advice in the message depends on the errno. */
+/**
+ * Returns the error for an address on which the agent cannot listen. The advice in the message depends on the errno.
+ */
 export function listenError(
   what: string,
   place: Readonly<Record<string, string>>,
@@ -147,7 +149,7 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   }
   const port = place;
   try {
-    // Without an address, Node need not load its resolver and its address parser, which would take 8 ms.
+    // No address is given: with an address, Node would load its resolver and its address parser, which takes 8 ms.
     await listening(server, { port });
     // Node falls back to IPv4 after any failure of IPv6, even if the port is in use. Listen on both explicitly to get
     // the real error.

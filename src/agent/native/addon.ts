@@ -2,7 +2,7 @@
 
 import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 
-/** Bit mask of the events of a descriptor. */
+/** Events of a descriptor, as bits of a mask. */
 export const READABLE = 1;
 export const WRITABLE = 2;
 /**
@@ -11,9 +11,9 @@ export const WRITABLE = 2;
  */
 export const FAILED = 4;
 
-/** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
+/** AT_FDCWD of openat(2): relative paths start at the working directory. */
 export const WORKING_DIRECTORY = -100;
-/** Flags of fstatat(2). */
+/** Flags of fstatat(2), and then the RESOLVE_* flags of openat2(2). */
 export const AT_SYMLINK_NOFOLLOW = 0x100;
 export const AT_EMPTY_PATH = 0x1000;
 export const RESOLVE_NO_XDEV = 0x01;
@@ -57,7 +57,7 @@ type BackgroundWriterClass = new (fd: number, capacityBytes: number) => Backgrou
  * value.
  */
 export interface SpawnSettings {
-  /** Soft RLIMIT_NOFILE of the child. It is limited by the hard limit. */
+  /** Soft RLIMIT_NOFILE of the child. A value above the hard limit is reduced to the hard limit. */
   readonly openFilesLimit: number;
   /** Open directory of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
@@ -68,9 +68,9 @@ export interface SpawnSettings {
 }
 
 /**
- * Called once. If `errno` is 0, the child runs the command. The last three arguments are the agent's non-blocking ends
- * of the child's streams; -1 if there is no such stream. If `errno` is not 0, the child is dead and reaped, and all
- * descriptors are closed.
+ * Called once, when the start has succeeded or failed. If `errno` is 0, the child runs the command. The last three
+ * arguments are the agent's non-blocking ends of the child's streams; -1 if there is no such stream. If `errno` is not
+ * 0, the child is dead and reaped, and all descriptors are closed.
  */
 type SpawnDone = (
   errno: number,
@@ -83,20 +83,28 @@ type SpawnDone = (
 
 /** The functions of the addon, the same as in addon/addon.h (a test compares them). The C files explain how they work. */
 export interface Addon {
-  /** Returns a number for abortSpawn. Returns 0 if there is no memory; `done` is then not called. */
+  /**
+   * Starts a child. Returns a number with which abortSpawn identifies the start, or 0 if memory is exhausted. After a
+   * result of 0, `done` is not called.
+   */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
-   * Kills a child that is still starting (step "killed"). Does nothing once the start has succeeded or failed. Returns
-   * the system call in which the child was: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
+   * Kills a child that is still starting; `done` then gets the step "killed". Does nothing once the start has succeeded
+   * or failed. Returns which system call the child was executing: 1 for chdir, 2 + n for execve of the n-th file, 0 for
+   * anything else.
    */
   abortSpawn(number: number): number;
-  /** Returns 0 while the child runs, then its CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
+  /**
+   * Returns 0 while the child runs. Afterwards returns its CLD_ code * 256 + status (waitid(2)), and does not reap the
+   * child.
+   */
   peekEnd(pid: number): number;
   /** Reaps an ended child. From then on its pid may be reused. */
   reap(pid: number): number;
   /**
-   * Sends a signal (at most 64; 0 only checks). Pids up to 1 are rejected. Use it only for children: the kernel does
-   * not reuse the pid or process group id of a child before `reap`.
+   * Sends a signal to a process. Signal 0 only checks that the process exists; the largest signal is 64. Pids up to 1
+   * are rejected. Use it only for children: the kernel does not reuse the pid or process group id of a child before
+   * `reap`.
    */
   kill(pid: number, signal: number): number;
   /** Sends a signal to a process group. The rules of `kill` apply. */
@@ -123,21 +131,22 @@ export interface Addon {
    */
   usedBy(pid: number): Float64Array | number;
   /**
-   * Resource usage of the cgroup in an open directory: user and system time in microseconds, peak memory in bytes, and
-   * the number of OOM kills. -1 for a value that the cgroup does not provide.
+   * Resource usage of a cgroup, whose directory is open: user and system time in microseconds, peak memory in bytes,
+   * and the number of OOM kills. -1 for a value that the cgroup does not provide.
    */
   usedIn(directory: number): Float64Array;
   /** Returns the pid of a process's parent, even if the process is a zombie. -ESRCH: the process does not exist. */
   parentOf(pid: number): number;
   /** Returns 1 if the process exists and is not a zombie. */
   isAlive(pid: number): number;
-  /** Duplicates a descriptor to a number above the standard streams. */
+  /** Duplicates a descriptor. The new number is above 2, the last standard stream. */
   duplicate(fd: number): number;
   /** Returns the number of bytes read; 0 at EOF. */
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /**
    * Reads only from the page cache, so it never blocks. Returns the number of bytes read; 0 at EOF; -EAGAIN if nothing
-   * is cached; -EOPNOTSUPP if the file system does not support it. A negative `position` means the file position.
+   * is cached; -EOPNOTSUPP if the file system does not support it. With a negative `position`, reads at the file
+   * position.
    */
   readCached(fd: number, bytes: Uint8Array, position: number): number;
   /** Returns the number of bytes written. */
@@ -171,8 +180,8 @@ export interface Addon {
   /**
    * Changes how servers verify client certificates from now on. They accept certificates that are not valid yet, and
    * chains that end at an intermediate CA. 1: done; 0: failed; -ENOSYS: this Node does not export the functions, or
-   * boundHandshakes() was not called. That call is required because afterwards nothing else rejects expired
-   * certificates.
+   * boundHandshakes() was not called. boundHandshakes() must come first, because nothing else rejects expired
+   * certificates once the checks are relaxed.
    */
   relaxCertificateChecks(): number;
   /**
@@ -190,13 +199,15 @@ export interface Addon {
   /** Calls madvise(2) for the code and constants of the program and its libraries. `advice` is one of ADVICE_*. */
   adviseCode(advice: number): number;
   /**
-   * Reads files past the page cache. `paths` has a NUL after each path. With a negative limit it only stats them.
-   * Resolves with ten 64-bit numbers per file, in order: errno (0: none), device, inode, size, mtime and ctime in
-   * nanoseconds, mode, uid, 1 if the file changed during the read, and the number of content bytes that follow. No
-   * content for files that are not regular or exceed the limit.
+   * Reads files, after dropping their pages from the page cache. `paths` has a NUL after each path. With a negative
+   * limit, only stats the files. Resolves with ten 64-bit numbers per file, in order: errno (0: none), device, inode,
+   * size, mtime and ctime in nanoseconds, mode, uid, 1 if the file changed during the read, and the number of content
+   * bytes that follow. No content for files that are not regular or exceed the limit.
    */
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
-  /** Gives free memory of the C library's heap back to the kernel. The result is 1 if there was any, otherwise 0. */
+  /**
+   * Gives free memory of the C library's heap back to the kernel. Returns 1 if any memory was given back, otherwise 0.
+   */
   trimHeap(): number;
   /** Returns the soft RLIMIT_NOFILE of another process. */
   openFilesLimitOf(pid: number): number;
@@ -211,8 +222,8 @@ export interface Addon {
    * Creates an entry from a record (files/entries/record.ts), whose path is a name in the directory. A directory or
    * link is created with its attributes, a file with its content. Resolves with 0 for a directory or link, and with a
    * descriptor for a file, which has no name yet or only a temporary one. `flags` say which existing entries of that
-   * name are accepted (entry.c). On failure, the bits above the lower 16 of the negated result are the step that
-   * failed. The results of commitEntry and setAttributes have the same form.
+   * name are accepted (entry.c). On failure, the lower 16 bits of the negated result are the errno, and the higher bits
+   * the failed step. commitEntry and setAttributes report failures in the same form.
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
@@ -239,8 +250,8 @@ export interface Addon {
    */
   timesOf(directory: number, path: Uint8Array, flags: number): Promise<Buffer | number>;
   /**
-   * Reads a batch of directory entries from a position on (8 bytes, or empty for the start), with their attributes or
-   * only their types. Leaves out `.` and `..`. directories.c defines the format.
+   * Reads a batch of directory entries, starting at `position` (8 bytes, or empty for the start of the directory).
+   * Returns their attributes, or only their types. Leaves out `.` and `..`. directories.c defines the format.
    */
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
@@ -292,7 +303,7 @@ export interface Addon {
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
   /** Syncs the file system of an open directory (syncfs(2)). */
   syncFileSystem(directory: number): Promise<number>;
-  /** Opens a socket that listens on a TCP port on all addresses. Nothing is accepted yet. */
+  /** Opens a socket that listens on a TCP port on all addresses. Does not accept connections. */
   listenPort(port: number): number;
   /**
    * Opens a socket that listens on a vsock port of any CID of the guest (vsock(7)). -EAFNOSUPPORT: the kernel lacks
@@ -302,15 +313,15 @@ export interface Addon {
   /** Address of the peer of a vsock connection. -ENOTCONN: the peer has disconnected. */
   vsockPeer(fd: number): readonly [cid: number, port: number] | number;
   /**
-   * Starts to connect a non-blocking socket to a port of 127.0.0.1 or ::1. When it is writable, `connected` has the
-   * result.
+   * Starts to connect a non-blocking socket to a port of 127.0.0.1 or ::1. When the socket becomes writable,
+   * `connected` returns the result.
    */
   connectPort(family: 4 | 6, port: number): number;
   /** Connects to a unix socket, on a libuv thread. -EAGAIN: the listener's backlog is full. */
   connectPath(path: Uint8Array): Promise<number>;
   /**
-   * Returns 0 if the socket is connected, otherwise a negated errno: -ECONNREFUSED if the socket has connected to
-   * itself.
+   * Returns 0 if the socket is connected, otherwise a negated errno. A socket that has connected to itself counts as
+   * refused (-ECONNREFUSED).
    */
   connected(fd: number): number;
   /** Returns the pid of the process that listens at the other end of a unix socket. */

@@ -18,7 +18,7 @@ int start_thread(void *(*run)(void *), void *data, size_t stack_bytes) {
   return error;
 }
 
-/* The first arguments of a call as numbers, by how many of them there are. */
+/* NUMBERS_n converts the first n arguments of a call from JavaScript to numbers. */
 #define NUMBER(at) to_int(env, args[at])
 #define NUMBERS_0 ()
 #define NUMBERS_1 (NUMBER(0))

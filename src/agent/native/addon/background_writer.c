@@ -8,8 +8,8 @@
 
 /*
  * class BackgroundWriter(fd, capacityBytes): writes on a separate thread. The open file is shared with other processes,
- * so O_NONBLOCK must not be set on it, but the event loop must not block. poll(2) before each write would not prevent
- * this, because another process may fill the pipe between poll and write.
+ * so O_NONBLOCK must not be set on it, but the event loop must not block either. poll(2) before each write would not be
+ * enough, because another process may fill the pipe between poll and write.
  */
 enum { STACK_BYTES = 128 * 1024 };
 
@@ -106,7 +106,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-/* Takes ownership of the record, even if the queue is full. */
+/* Takes ownership of the record. Frees it and returns false if the queue lacks room. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
   bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;

@@ -1,7 +1,7 @@
 /*
- * The child between clone and execve. It shares the agent's memory, where another thread may hold any lock. So the
- * child allocates nothing. It makes only raw system calls, because glibc's setuid and related functions signal all
- * threads, and glibc's sigaction rejects two signals.
+ * The code that the child runs between clone and execve. The child shares the agent's memory, where another thread may
+ * hold any lock, so the child must not call malloc. It makes only raw system calls, because glibc's setuid and related
+ * functions signal all threads, and glibc's sigaction rejects two signals.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,10 @@ static int reset_signals(struct spawn_job *job) {
   return -1;
 }
 
-/* Sources numbered 0 to 2 are duplicated to higher numbers first, because a dup3 could overwrite a later source. */
+/*
+ * Installs the child's ends of its streams as descriptors 0 to 2. An end whose number is 0 to 2 but not its final
+ * number is duplicated to a higher number first, because the dup3 of another stream could overwrite it.
+ */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
   for (int i = 0; i < 3; i++) {
@@ -80,7 +83,7 @@ static int take_terminal(struct spawn_job *job) {
   return job->streams == STREAMS_TERMINAL ? ioctl(0, TIOCSCTTY, 0) : 0;
 }
 
-/* "0" stands for the writing process itself (cgroups(7)). */
+/* Writing "0" to cgroup.procs moves the writing process itself (cgroups(7)). */
 static int join_cgroup(struct spawn_job *job) {
   if (!job->joins_cgroup) return 0;
   int fd = (int)syscall(SYS_openat, job->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);

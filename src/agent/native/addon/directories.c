@@ -13,8 +13,9 @@
 #include "file_job.h"
 
 /*
- * RAW_BYTES: buffer for getdents64(2); it has room for up to 340 entries. ROOM_BYTES: initial size of the answer, which
- * grows. PAGE_BYTES: an answer of this size or more is returned without another read.
+ * RAW_BYTES: buffer for getdents64(2); it has room for up to 340 entries. ROOM_BYTES: initial size of the buffer for
+ * the answer; the buffer grows if necessary. PAGE_BYTES: an answer of this size or more is returned without another
+ * read.
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
@@ -30,7 +31,7 @@ struct packed_entry {
   uint32_t unused;
 };
 
-/* The header of the answer. */
+/* Header of the answer to entriesIn. */
 struct packed_directory {
   uint64_t device, inode;
   uint64_t at_end;
@@ -90,8 +91,8 @@ int agent_entries_in(struct argument *args) {
   if (answer->bytes == NULL || !append(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
   /*
-   * Only a read that returns 0 shows that the directory has ended. This loop makes that read, so that a small directory
-   * needs only one job.
+   * Only a getdents64 call that returns 0 shows that the directory has no more entries. The loop includes this call, so
+   * that a small directory needs only one job.
    */
   while (!is_late && answer->length < PAGE_BYTES) {
     long count = syscall(SYS_getdents64, directory, raw, sizeof raw);
@@ -110,7 +111,10 @@ int agent_entries_in(struct argument *args) {
   return append(answer, &room, &position, sizeof position) ? 0 : fail_with(ENOMEM);
 }
 
-/* The byte before each name says whether the entry was a directory when it was listed. It may have changed since. */
+/*
+ * The byte before each name says whether the entry was a directory when it was listed. If the entry has become a file
+ * since (ENOTDIR), it is removed as a file.
+ */
 int agent_remove_each(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   int directory = args[0].number;

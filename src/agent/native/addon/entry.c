@@ -33,8 +33,8 @@ bool has_failed_at(int step, int error) {
 }
 
 /*
- * Opens an existing entry with O_PATH, without following a link and without entering a mount, which may hang. Before
- * Linux 5.6 mounts cannot be avoided.
+ * Opens an existing entry with O_PATH, without following a link and without entering a mount, which may hang. Linux
+ * before 5.6 has no openat2(2), and there this function also enters mounts.
  */
 static int open_there(int directory, const char *name) {
   int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
@@ -42,7 +42,7 @@ static int open_there(int directory, const char *name) {
   return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Stats the regular file that the entry will replace. Returns false if there is none. */
+/* Stats the regular file that the entry will replace. Returns false if no regular file has this name. */
 static bool find_replaced(const struct place *place, const char *name, struct stat *there) {
   int fd = open_there(place->directory, name);
   bool is_file = fd >= 0 && fstat(fd, there) == 0 && S_ISREG(there->st_mode);
@@ -78,7 +78,7 @@ static int change_mode(int fd, mode_t mode) {
   return chmod(descriptor_path(fd).text, mode);
 }
 
-/* The kernel silently drops bits that the agent may not set, so the result is checked. */
+/* The kernel silently drops mode bits that the agent may not set, so the resulting mode is checked. */
 static int set_mode(int fd, const struct entry *entry) {
   struct stat seen;
   mode_t mode = entry->mode;
@@ -114,7 +114,7 @@ static bool can_be_placed(int fd, int directory) {
   return link_descriptor(fd, directory, "/") < 0 && errno == EEXIST;
 }
 
-/* Opens a new file, without a name if possible: such a file disappears if the agent is killed. */
+/* Opens a new file, if possible without a name: a file without a name disappears if the agent is killed. */
 static int open_new(struct place *place) {
   if (place->kind != NAMED) {
     int fd = openat(place->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -166,7 +166,7 @@ static int open_made(int parent, const char *name) {
   return fail_with(EEXIST);
 }
 
-/* Creates a directory with its attributes. If they cannot be set, no directory remains. */
+/* Creates a directory and sets its attributes. If an attribute cannot be set, removes the directory again. */
 static int make_directory(const struct place *place, const char *name, const struct entry *entry) {
   if (mkdirat(place->directory, name, 0700) < 0) return -1;
   int fd = open_made(place->directory, name);
@@ -227,7 +227,10 @@ static int give_name(const struct place *place, const char *name, int fd) {
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages) {
   if ((stages & APPLY) != 0) {
     struct stat made;
-    /* No other process could change the file since make_entry wrote its content, because the file has no name. */
+    /*
+     * If make_entry wrote the whole content to a file without a name, the size need not be checked, because no other
+     * process could open the file.
+     */
     bool is_whole = place->kind == UNNAMED && entry->data_bytes > 0 && entry->data_bytes == entry->size;
     if (!is_whole && fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
     if (!is_whole && made.st_size != entry->size) {
@@ -258,7 +261,7 @@ static int check_name(const struct place *place, const char *name, int flags) {
   return is_file && (flags & EXCLUSIVE) == 0 ? 0 : fail_with(EEXIST);
 }
 
-/* Arguments: directory, record whose path is a name in it, temporary name, flags. */
+/* Arguments: directory, record (its path is a name in the directory), temporary name, flags. */
 int agent_make_entry(struct argument *args) {
   struct place place = {.directory = args[0].number, .temporary = args[2].bytes};
   struct entry entry;
@@ -274,8 +277,8 @@ int agent_make_entry(struct argument *args) {
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*
- * Arguments: file, directory, record, temporary name, stages and flags. Closes both descriptors after the rename, which
- * saves two jobs.
+ * Arguments: file, directory, record, temporary name, stages and flags. Closes the file and the directory once the file
+ * has its name, so that JavaScript needs no further jobs for closing.
  */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;

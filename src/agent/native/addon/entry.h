@@ -16,11 +16,11 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * Flags that say which attributes the record sets. Without HAS_OWNER, HAS_GROUP or HAS_MODE, this attribute is
- * copied from the file that is replaced. A new entry gets the value in the record as its default, but in a setgid
- * directory it gets the group of the directory. PLAIN_MODE: the mode has only permission bits, so an existing
- * directory keeps its setuid, setgid and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is accepted as
- * the directory.
+ * Flags that say which attributes the record sets. If HAS_OWNER, HAS_GROUP or HAS_MODE is missing, that attribute is
+ * copied from the file that is replaced. If no file is replaced, the new entry gets the value in the record as a
+ * default, but in a setgid directory it gets the group of the directory. PLAIN_MODE: the mode has only permission bits,
+ * so an existing directory keeps its setuid, setgid and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is
+ * accepted as the directory.
  */
 enum { HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8, PLAIN_MODE = 16, FOLLOWS_LINK = 32 };
 
@@ -38,7 +38,8 @@ struct entry {
 bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data);
 
 /*
- * Steps of creating an entry. A failure has the step in errno, above the errno itself (../../files/threads/steps.ts).
+ * Steps of creating an entry. On failure, the upper bits of errno are the step, and the lower 16 bits the error
+ * (../../files/threads/steps.ts).
  */
 enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_DIRECTORY_STEP };
 
@@ -47,7 +48,7 @@ int fail_at(int step);
 /* Whether errno contains this error and this step. */
 bool has_failed_at(int step, int error);
 
-/* A directory in which entries are created, and how. */
+/* The directory in which entries are created, and the way in which files in it are created. */
 struct place {
   int directory;
   struct stat seen;

@@ -7,7 +7,7 @@
 
 #include "values.h"
 
-/* A number, a boolean as 0 or 1, or a copy of bytes followed by a NUL. */
+/* An argument from JavaScript: a number, a boolean as 0 or 1, or a copy of bytes followed by a NUL. */
 struct argument {
   int number;
   char *bytes;
@@ -20,7 +20,9 @@ struct argument {
  * then be SECRET.
  */
 enum { ANSWER = 5 };
-/* With this number, the answer is overwritten after it was copied to JavaScript. */
+/*
+ * Value of the answer's `number` if the answer is secret. Its memory is then overwritten after JavaScript got a copy.
+ */
 enum { SECRET = 1 };
 
 /* The function that runs on the thread. Returns -1 with errno on failure. */
@@ -60,7 +62,10 @@ int move_in(int directory, const char *from, int target, const char *to, bool ex
 bool is_dots(const char *name);
 int64_t now_ms(void);
 
-/* A path of an open file for calls that do not accept a descriptor. Does not exist without /proc. */
+/*
+ * The path of an open file in /proc/self/fd, for system calls that do not accept a descriptor. Works only if /proc is
+ * mounted.
+ */
 struct descriptor_path {
   char text[sizeof "/proc/self/fd/-2147483648"];
 };

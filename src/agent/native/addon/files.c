@@ -33,7 +33,7 @@ int agent_target_of(struct argument *args) {
   return length;
 }
 
-/* Node's fs.stat converts the seconds to a double, which rounds values beyond 2^53. */
+/* Node's fs.stat is not used, because it converts seconds to a double, which rounds values beyond 2^53. */
 int agent_times_of(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   struct stat seen;
@@ -62,8 +62,8 @@ int link_descriptor(int fd, int directory, const char *name) {
 }
 
 /*
- * linkat(2) does not replace a file, so this links to a temporary name and renames. Both calls are in one job, because
- * an agent that is killed between them leaves the temporary name behind.
+ * linkat(2) does not replace a file, so this function links the file to a temporary name and renames that. Both calls
+ * are in one job to keep the time between them short: if the agent is killed between them, the temporary name remains.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);

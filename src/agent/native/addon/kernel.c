@@ -1,6 +1,6 @@
 /*
  * The clock and the kernel's random generator. The probes pass an invalid argument and so change nothing: the kernel
- * checks privileges first, so EPERM means that they are missing, and EINVAL means that the process has them.
+ * checks privileges first, so EPERM means that a privilege is missing, and EINVAL that the process has the privilege.
  */
 #include <linux/random.h>
 #include <string.h>
@@ -47,8 +47,8 @@ long agent_probe_clock_step(void) {
 #endif
 
 /*
- * Larger blocks have no benefit, because the kernel mixes 64 bytes at a time. If reading a block failed halfway, its
- * first part would already be mixed in.
+ * Largest block of entropy per call. Larger blocks have no benefit, because the kernel reads and mixes in 64 bytes at a
+ * time anyway.
  */
 enum { BLOCK_BYTES = 512 };
 

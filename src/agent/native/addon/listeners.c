@@ -2,7 +2,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* Must follow sys/socket.h, whose types it uses. */
+/* This header uses types of sys/socket.h, so it must be included after it. */
 #include <linux/vm_sockets.h>
 
 #include "values.h"
@@ -38,7 +38,7 @@ static int listen_v4(int port) {
   return listen_at(fd, (struct sockaddr *)&address, sizeof address);
 }
 
-/* Listens only on IPv4 if the guest has no IPv6. */
+/* Listens on IPv6 and IPv4, or only on IPv4 if the guest has no IPv6. */
 long agent_listen_port(int port) {
   int fd = listen_v6(port);
   return fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL) ? listen_v4(port) : fd;

@@ -1,4 +1,7 @@
-/* The agent's children, whose pids are not reused before they are reaped, and other processes in /proc. */
+/*
+ * Functions for the agent's children and for other processes in /proc. The pid of a child is not reused before the
+ * agent reaps the child.
+ */
 #include <ctype.h>
 #include <dirent.h>
 #include <signal.h>
@@ -11,7 +14,7 @@
 
 #include "values.h"
 
-/* System calls up to Linux 5.3. Their numbers are the same on both architectures. Debian 11's C library lacks some. */
+/* Numbers of system calls, the same on both architectures. The C library of Debian 11 does not define all of them. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -20,8 +23,8 @@
 #endif
 
 /*
- * Waits for one particular child. Waiting for any child (-1) could take the exit status of a child of Node's
- * child_process.
+ * Waits for one particular child. Waiting for any child (-1) could take the exit status of a child that Node's
+ * child_process has started.
  */
 static int wait_for(pid_t pid, siginfo_t *info, int flags) {
   int result;
@@ -56,13 +59,13 @@ long agent_open_files_limit_of(pid_t pid) {
   return limit.rlim_cur > INT32_MAX ? INT32_MAX : (long)limit.rlim_cur;
 }
 
-/* Columns of a row. START is in clock ticks, modulo 2^31. */
+/* Columns of a row of processRows. START is the start time in clock ticks, modulo 2^31. */
 enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
- * Reads the row of a process. Returns false if there is no such process, or if there are too few descriptors or too
- * little memory; only in the second case is_shortage(errno) is true. The name in parentheses may contain spaces and
- * parentheses, so parsing starts after the last parenthesis (proc(5)).
+ * Reads the row of a process. Returns false if the process does not exist, or if descriptors or memory are exhausted;
+ * is_shortage(errno) tells these two cases apart. The name in parentheses may contain spaces and parentheses, so
+ * parsing starts after the last parenthesis (proc(5)).
  */
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
@@ -113,8 +116,8 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
 }
 
 /*
- * Whether the error means that there are too few descriptors or too little memory. A process that cannot be read for
- * this reason must not count as ended.
+ * Whether the error means that descriptors or memory are exhausted. A process that cannot be read for this reason must
+ * not count as ended.
  */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
@@ -140,8 +143,8 @@ napi_value agent_process_rows(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Uses getsid(2), which needs no file of the process: this takes some 1.5 us per process, most of it for listing /proc.
- * The session of a process that has ended since it was listed is -1.
+ * Uses getsid(2), which reads no file in /proc. The function takes some 1.5 us per process, most of it for listing
+ * /proc. The session of a process that has ended since it was listed is -1.
  */
 napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   int32_t *rows = NULL;

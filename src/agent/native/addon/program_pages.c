@@ -1,4 +1,7 @@
-/* Sets the read-ahead of the mapped code and constants of the program and its libraries, and unmaps these pages. */
+/*
+ * Calls madvise(2) for the mapped code and constants of the program and its libraries, to change their read-ahead or to
+ * drop their pages.
+ */
 #include <link.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>

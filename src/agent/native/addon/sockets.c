@@ -8,7 +8,7 @@
 #include "file_job.h"
 
 /*
- * Size of the receive buffer: the largest that every kernel grants by default. With the kernel's automatic sizing
+ * Size of the receive buffer: the largest size that every kernel permits by default. With the kernel's automatic sizing
  * the buffer would grow to 6 MiB, and reading from a port would take 15 % more CPU time (appendix-attempts.md,
  * Tunnels).
  */

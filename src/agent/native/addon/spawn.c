@@ -6,7 +6,7 @@
 #include "spawn.h"
 #include "values.h"
 
-/* Jobs whose outcome has not been delivered. This list and `settled` are used only by the JavaScript thread. */
+/* List of the jobs whose outcome has not been delivered. Only the JavaScript thread uses the list. */
 static struct spawn_job *starting;
 static napi_threadsafe_function settled;
 
@@ -56,7 +56,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
 }
 
 /*
- * Reads an Identity (domain/ports/processes.ts); undefined means that of the agent. Returns false if there is no
+ * Reads an Identity (domain/ports/processes.ts); undefined means the agent's identity. Returns false if there is no
  * memory.
  */
 static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
@@ -89,7 +89,10 @@ static void read_settings(napi_env env, napi_value settings, struct spawn_job *j
   get_int(env, settings, "cgroupFd", &job->cgroup_fd);
   job->resets_priority = get_int(env, settings, "priority", &job->priority);
   if (get_int(env, settings, "oomScoreAdj", &score)) snprintf(job->oom_score, sizeof job->oom_score, "%d", (int)score);
-  /* Node raised its own soft limit. The child gets the requested one, limited by the hard limit. */
+  /*
+   * The child does not inherit the agent's soft limit, which Node has raised. It gets the requested limit, but at most
+   * the hard limit.
+   */
   get_int(env, settings, "openFilesLimit", &wanted);
   getrlimit(RLIMIT_NOFILE, &job->open_files);
   rlim_t most = job->open_files.rlim_max;
@@ -190,8 +193,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Does nothing once the start has settled, because the pid may have been reused. Returns the system call in which the
- * child was: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
+ * Does nothing once the start has settled, because the pid may have been reused. Returns which system call the child
+ * was executing: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;

@@ -1,4 +1,7 @@
-/* Shared by spawn.c, spawn_thread.c and streams.c (in this process) and child.c (the child before execve). */
+/*
+ * Declarations for spawn.c, spawn_thread.c and streams.c, which run in the agent, and for child.c, which runs in the
+ * child until execve.
+ */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
 
@@ -28,7 +31,7 @@ struct spawn_job {
   char **cwd; /* a list whose only element is the working directory */
   enum spawn_streams streams;
   bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
-  bool pipes_outputs; /* with STREAMS_INHERITED: whether the outputs are pipes nevertheless */
+  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes nevertheless */
   int cols, rows;
   bool iutf8; /* whether the terminal's line editing treats input as UTF-8 */
   int cgroup_fd; /* open directory of the child's cgroup, or -1 */
@@ -48,7 +51,7 @@ struct spawn_job {
   int agent_ends[3];
 
   /* The outcome. `step` and `error` are written by the child itself, which shares the agent's memory until execve. */
-  const char *volatile step; /* the current step, named as in the port */
+  const char *volatile step; /* the current step, one of SpawnStep (domain/ports) */
   volatile int candidate;    /* index in `files` of the file that the child tries to execute */
   volatile int error; /* errno of the failed step; 0 if no step has failed */
   /* Whether the agent must write the OOM score after execve, because the child lacks the permission. */
@@ -70,7 +73,7 @@ enum { SPAWN_STACK_BYTES = 192 * 1024 };
 /* Thread function: starts the child and delivers the job. */
 void *run_job(void *job);
 
-/* Delivers a settled job to JavaScript and gives up its ownership. May be called from any thread. */
+/* Delivers a settled job to JavaScript, which then owns the job. May be called from any thread. */
 void deliver_job(struct spawn_job *job);
 
 /* Undoes agent_shorten_slice for the calling thread. */
@@ -81,7 +84,7 @@ int spawn_child(void *job);
 
 /* Opens both ends of the streams. On failure returns -1, with step and errno in the job, and leaves nothing open. */
 int open_streams(struct spawn_job *job);
-/* Close the child's ends of the streams, or the agent's ends. */
+/* These close the ends of the streams that the child uses, or the ends that the agent uses. */
 void close_child_ends(struct spawn_job *job);
 void close_agent_ends(struct spawn_job *job);
 

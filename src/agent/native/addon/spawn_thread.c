@@ -1,4 +1,7 @@
-/* Starts children, each on its own thread: chdir or execve may hang forever and must not delay others. */
+/*
+ * Starts children, each on its own thread: chdir or execve may hang forever, and must not delay the start of other
+ * children.
+ */
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -21,9 +24,10 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command whose child process could not set it. The command's files in /proc get their new
- * owner only shortly after execve has resumed this thread, so this retries. The files of a setuid program stay with
- * root, so the score cannot be set. Processes that the command has forked before keep the old score.
+ * Sets the OOM score of a command if its child process could not set it before execve. The command's files in /proc get
+ * their new owner only shortly after execve has resumed this thread, so this function retries. The files of a setuid
+ * program stay with root, so its score cannot be set. Processes that the command forks before its score is set keep the
+ * old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
@@ -122,8 +126,8 @@ static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
 }
 
 /*
- * Starts the child directly in its cgroup, because moving a process takes milliseconds (RCU). If the kernel refuses
- * this, the child moves itself.
+ * Starts the child directly in its cgroup, because moving a process to a cgroup later takes milliseconds (RCU). If
+ * clone3 cannot start the child in the cgroup, the child moves itself.
  */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;

@@ -8,8 +8,8 @@
 #include "spawn.h"
 
 /*
- * The agent's end is non-blocking; the child's end is blocking, as programs expect. The two ends of a pipe are separate
- * file descriptions, unlike the ends of a socketpair made with SOCK_NONBLOCK.
+ * The agent's end is non-blocking; the child's end is blocking, as programs expect. Only one end can be non-blocking,
+ * because the two ends of a pipe are separate file descriptions.
  */
 static int open_pipe(int *agent_end, int *child_end, bool we_read) {
   int ends[2];
@@ -65,8 +65,8 @@ static int open_on_terminal(struct spawn_job *job) {
 }
 
 /*
- * Changes the owner of pipes and terminals among the streams to the child's user; otherwise the child could not open
- * /dev/stdout. Files and devices keep their owner. Failures are ignored, because the streams work anyway.
+ * Makes the child's user the owner of each stream that is a pipe or a terminal; otherwise the child could not open
+ * /dev/stdout. Files and other devices keep their owner. Failures are ignored, because the streams work anyway.
  */
 static void give_to_user(struct spawn_job *job) {
   struct stat state;
@@ -101,7 +101,7 @@ void close_child_ends(struct spawn_job *job) {
   for (int i = 0; i < 3; i++) {
     int fd = job->child_ends[i];
     bool is_inherited = job->streams == STREAMS_INHERITED && fd == i;
-    /* For a terminal, all three are the same descriptor. */
+    /* For a terminal, all three ends are the same descriptor. */
     if (!is_inherited && fd >= 0 && (i == 0 || fd != job->child_ends[i - 1])) close(fd);
   }
   for (int i = 0; i < 3; i++) job->child_ends[i] = -1;

@@ -13,7 +13,7 @@ static int open_master(void) {
   return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* TIOCGPTPEER (Linux 4.13) needs no path, so it works even if /dev/pts belongs to another mount. */
+/* TIOCGPTPEER (Linux 4.13) needs no path, so it works even if /dev/pts is not the devpts mount of the master. */
 static int open_slave(int master) {
   int unlock = 0;
   unsigned int number = 0;
@@ -69,7 +69,7 @@ long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, col
 /* With TIOCSIG the kernel itself finds the group and sends the signal (drivers/tty/pty.c), so no pid can be stale. */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
-/* Returns -1 in raw mode, which has no end-of-file character, and if the character is disabled. */
+/* Fails with ENODATA if the terminal has no end-of-file character: in raw mode, or if the character is disabled. */
 long agent_terminal_eof_byte(int fd) {
   struct termios settings;
   if (tcgetattr(fd, &settings) < 0) return -1;

@@ -17,7 +17,7 @@ enum { AGENT_SLICE_NS = 700 * 1000 };
 /* The scheduling policies SCHED_OTHER and SCHED_BATCH. Tasks with other policies have no slice. */
 enum { POLICY_OTHER = 0, POLICY_BATCH = 3 };
 
-/* The first version of struct sched_attr. The C library of Debian 12 has no declaration. */
+/* The first version of struct sched_attr. The C library of Debian 12 does not declare it. */
 struct scheduling {
   uint32_t size;
   uint32_t policy;
@@ -30,7 +30,7 @@ struct scheduling {
 };
 
 static bool is_shortened;
-/* What children get: the slice that the agent was started with, or 0, which means the kernel's default. */
+/* Time slice of children: the slice that the agent was started with, or 0 for the kernel's default. */
 static uint64_t children_slice_ns;
 
 /* Returns false, with errno, if the calling thread has no slice. */
@@ -49,8 +49,8 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Before that, sets the kernel's default, to find out whether the agent
- * was started with another slice, which its children must get.
+ * Gives the calling thread a short time slice. Before that, sets the kernel's default and reads it, to find out whether
+ * the agent was started with a different slice, which its children must then get.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

@@ -18,11 +18,11 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 struct tree {
   int root, flags;
   /*
-   * A directory on the second file system that the caller syncs at the end; the first is that of `root`. If there is
-   * no second file system, this is `root`.
+   * The caller syncs two file systems at the end: that of `root`, and that of this directory. This directory is `root`
+   * if the caller syncs only one.
    */
   int synced;
-  /* The directory of the last entry; its descriptor is -1 if there is none. */
+  /* The directory of the last entry; its descriptor is -1 while no directory is open. */
   struct place place;
   char path[PATH_MAX];
   /*
@@ -126,8 +126,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * A second lookup, which does not resolve absolute links inside the root. If a link leads outside, it fails with
-   * EXDEV.
+   * Looks up the directory again, without resolving absolute links inside the root. If a link leads outside the root,
+   * the error is then EXDEV.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
@@ -138,8 +138,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Most names are free, so the name is not looked up before the file gets it. If it turns out to be taken, the
- * attributes of the file that is replaced are looked up, and are applied before the replacement becomes visible.
+ * Most names are free, so the name is not looked up before the file gets it. If the name turns out to be taken, the new
+ * file gets missing attributes from the existing file before it replaces it.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;
@@ -163,8 +163,8 @@ static int put_file(struct tree *tree, const char *name, const struct entry *giv
 }
 
 /*
- * Opens an existing directory. A symbolic link to one is accepted only if the entry permits it; otherwise the error is
- * ENOTDIR.
+ * Opens an existing directory. A symbolic link to a directory is accepted only if the entry permits it; otherwise the
+ * error is ENOTDIR.
  */
 static int open_directory(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
   int fd = openat(tree->place.directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -244,7 +244,7 @@ int agent_sync_file_system(struct argument *args) {
 /*
  * Finds the start and end of the next data at or after an offset; if there is no more data, both are the file's end. A
  * small hole counts as data, because sending it as a hole costs as much as sending its zeros. If the file system does
- * not support SEEK_DATA, the whole file is data. The file position is restored.
+ * not support SEEK_DATA, the whole file is data. Afterwards the file position is the offset.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];

@@ -1,4 +1,4 @@
-/* The agent as the launcher's child, from its start to its end. */
+/* Starts the agent as the launcher's child, supervises it, and exits as the agent did. */
 #include "agent.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include "trace.h"
 
 /*
- * Runs in the agent's process: puts it into a process group of its own. If the launcher's group is the foreground group
- * of the terminal, the new group takes its place. tcsetpgrp(3) may raise SIGTTOU, which has no effect because it is
- * blocked here.
+ * Runs in the agent's process, and puts this process into a process group of its own. If the launcher's group is the
+ * foreground group of the terminal, the new group becomes the foreground group instead. tcsetpgrp(3) may raise SIGTTOU,
+ * which has no effect because it is blocked here.
  */
 static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);
@@ -112,7 +112,10 @@ _Noreturn void exit_as(int status) {
   if (!WIFSIGNALED(status))
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);
-  /* The launcher dies of the same signal as the agent, but its own core dump would be useless. */
+  /*
+   * The launcher dies of the same signal as the agent. Core dumps are off, because a dump of the launcher would be
+   * useless.
+   */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   restore_default(number);
   block_signals(ALL_SIGNALS & ~ONLY(number));

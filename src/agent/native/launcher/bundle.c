@@ -24,7 +24,10 @@ static int join(char *path, const char *directory, const char *name) {
   return length >= 0 && length < PATH_MAX ? 0 : -1;
 }
 
-/* Fills `bundle` from the path of the launcher in `directory`. Returns -1 if the agent is not in the same directory. */
+/*
+ * Fills in the paths of a bundle, whose field `directory` is at first the path of the launcher. Returns -1 if the
+ * launcher's directory does not contain the agent.
+ */
 static int complete(struct bundle *bundle) {
   char *slash = strrchr(bundle->directory, '/');
   if (slash == NULL)
@@ -37,8 +40,8 @@ static int complete(struct bundle *bundle) {
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
   /*
-   * An unusable path is not preloaded: the loader would print an error for a missing file, and it splits the list of
-   * preloaded files at spaces.
+   * The addon is not preloaded if it is missing or if white space is in its path: the loader prints an error for a
+   * missing file, and splits the list of preloaded files at spaces.
    */
   if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
     bundle->addon[0] = '\0';
@@ -98,10 +101,10 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 #define LIST "agent.pages"
 /* Limit for the file agent.pages: twice the size of the longest list so far. */
 #define LIST_LIMIT_BYTES 32768
-/* Size of the pages that the list counts. It does not depend on the kernel's page size. */
+/* Bytes per page in the list, whatever the page size of the kernel is. */
 #define PAGE_BYTES 4096
 
-/* Requests the pages of one line. The line has runs of pages in the form FIRST+COUNT. */
+/* Requests read-ahead of the pages in one line of the list. The line has runs of pages in the form FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
     unsigned long first = strtoul(next, &end, 10);
@@ -116,7 +119,7 @@ void read_ahead(const struct bundle *bundle) {
   static char list[LIST_LIMIT_BYTES];
   int directory = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
   read_text(directory, LIST, list, sizeof list);
-  /* A file name is followed by lines with its runs. */
+  /* In the list, each file name is followed by lines with the runs of pages of that file. */
   for (char *rest = list, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (*line >= '0' && *line <= '9') {
       read_runs(file, line);

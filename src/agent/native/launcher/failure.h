@@ -10,7 +10,10 @@ _Noreturn void fail(const char *what);
 /* Like `fail`, with a reason in place of errno's text. */
 _Noreturn void fail_because(const char *what, const char *reason);
 
-/* Writes to standard error, but gives up if the write blocks, as it may if nobody reads. Leaves all signals blocked. */
+/*
+ * Writes to standard error. Gives up if the stream is full, which happens if no process reads it. Leaves all signals
+ * blocked.
+ */
 void say_without_waiting(const char *text);
 
 #endif

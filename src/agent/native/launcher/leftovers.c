@@ -19,23 +19,23 @@
 #include "trace.h"
 
 /*
- * Limit for waiting for killed processes. A process may survive SIGKILL, for example if it hangs in the kernel, and
- * must not block the launcher.
+ * How long the launcher waits at most for killed processes to end. A process may survive SIGKILL, for example if it
+ * hangs in the kernel, and must not keep the launcher from exiting.
  */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
 /*
- * Number of successive rounds that find no process to signal, after which the launcher stops waiting for the rest. The
- * kernel's list of children may be incomplete in one round, but not in so many.
+ * After this number of successive rounds without any process to signal, the launcher stops waiting for the remaining
+ * children. The kernel's list of children may be incomplete in one round, but not in so many rounds.
  */
 #define MAX_IDLE_ROUNDS 100
 /*
- * Poll interval. When a descendant exits, the launcher adopts its children without receiving a SIGCHLD, so it must
- * search for them.
+ * Interval between searches for adopted children. When a descendant exits, the launcher adopts the descendant's
+ * children without receiving a SIGCHLD, so it must search for them.
  */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
-/* Pause after a search of all pids, as a multiple of its duration. */
+/* Pause after a search of all pids, as a multiple of the duration of the search. */
 #define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
@@ -66,8 +66,8 @@ static void signal_process(pid_t process, int number) {
 }
 
 /*
- * Signals as many children as fit into the buffer. Returns false if the kernel does not list them (no
- * CONFIG_PROC_CHILDREN).
+ * Signals the children in the kernel's list, as many as fit into the buffer. Returns false if the kernel has no such
+ * list (no CONFIG_PROC_CHILDREN).
  */
 static bool signal_listed_children(int proc, int number) {
   char path[64], list[32768];
@@ -80,7 +80,10 @@ static bool signal_listed_children(int proc, int number) {
   return true;
 }
 
-/* Tests whether the process is a child: otherwise waitid(2) fails. WNOWAIT keeps it from reaping a zombie. */
+/*
+ * Whether the process is a child of the launcher: waitid(2) fails for other processes. With WNOWAIT it does not reap a
+ * zombie.
+ */
 static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -100,8 +103,8 @@ static bool signal_children_of(int proc, int number) {
 }
 
 /*
- * Tries every possible pid. This takes about a second, but needs neither /proc nor CONFIG_PROC_CHILDREN. Pauses
- * afterwards, so that the processes get CPU time to exit.
+ * Finds children by trying every possible pid, and signals them. This takes about a second, but needs neither /proc nor
+ * CONFIG_PROC_CHILDREN. Afterwards, calls do nothing for a while, so that the signalled processes get CPU time to exit.
  */
 static void signal_found_children(int number) {
   static long paused_until_ms;
@@ -181,7 +184,10 @@ static void end_processes(int session, int grace_ms) {
   thaw_session(session);
   if (end_in_time(now_ms() + grace_ms))
     return;
-  /* To stop a fork loop, each round must signal the processes before they fork again. */
+  /*
+   * To stop processes that fork in a loop, the launcher must signal them before they fork again, so it raises its
+   * priority.
+   */
   setpriority(PRIO_PROCESS, 0, HIGHEST_PRIORITY);
   long deadline_ms = now_ms() + KILL_GRACE_MS;
   int idle_rounds = 0;

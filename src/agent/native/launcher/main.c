@@ -56,8 +56,8 @@ static void ensure_standard_streams(void) {
 }
 
 /*
- * Closes all inherited descriptors but the standard streams, because they are not meant for the agent. Kernels before
- * 5.9 lack close_range(2). There the descriptors stay open in the agent, which closes them in its children.
+ * Closes all inherited descriptors except the standard streams, because they are not meant for the agent. On Linux
+ * before 5.9, which lacks close_range(2), the descriptors stay open in the agent, which closes them in its children.
  */
 static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
   char **clean = agent_environment(&bundle, environment, agent_channel, container_score);
 
   block_signals(ALL_SIGNALS);
-  /* If SIGCHLD were ignored, as the parent may have left it, the kernel would reap the agent and lose its status. */
+  /* The launcher may have inherited SIGCHLD as ignored. The kernel would then reap the agent and discard its status. */
   restore_default(SIGCHLD);
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);

@@ -1,7 +1,7 @@
 #ifndef LAUNCHER_OOM_SCORE_H
 #define LAUNCHER_OOM_SCORE_H
 
-/* Result if the score was not changed. It is above 1000, the largest score. */
+/* Result of protect_from_oom_killer if it did not change the score. This value is above 1000, the largest score. */
 #define NO_OOM_SCORE 1001
 
 /*

@@ -26,7 +26,7 @@ static int no_answer(const char *path, const char *step) {
   return EXIT_FAILURE;
 }
 
-/* Reads the first line. Returns false with errno if there is none. */
+/* Reads the first line. Returns false with errno if no complete line arrives. */
 static bool read_line(int connection, char *line, size_t size) {
   size_t length = 0;
   while (length < size - 1) {

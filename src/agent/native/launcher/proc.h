@@ -11,8 +11,8 @@
 bool has_proc(void);
 
 /*
- * Opens the image's procfs. If there is none, mounts one without a path, which requires CAP_SYS_ADMIN and Linux 5.2.
- * Returns -1 if neither works.
+ * Opens /proc if it is a procfs. Otherwise mounts a procfs that has no path, which requires CAP_SYS_ADMIN and Linux
+ * 5.2. Returns -1 if that fails too.
  */
 int open_proc(void);
 
