@@ -43,7 +43,10 @@ interface Content {
   readonly isSettled: boolean;
 }
 
-/** Reads a file of the image. Never hangs: other types, such as a FIFO, and files that do not end are errors. */
+/**
+ * Reads a file of the image. Never hangs: throws AgentError for files of other types, such as a FIFO, and for files
+ * that are too large or never end.
+ */
 async function readRegularFile(path: string): Promise<Content> {
   const fd = await openFile(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
@@ -69,10 +72,13 @@ async function readToEnd(path: string, fd: number): Promise<Uint8Array> {
   }
 }
 
-/** The addon function that reads a file's state if the kernel has it cached, so it never blocks. */
+/** The addon function that reads a file's state only if the kernel has cached it, so that the call never blocks. */
 type CachedState = Pick<Addon, "cachedState">;
 
-/** One file of the user database. Every command needs it, so it is cached, and read again only after it changed. */
+/**
+ * One file of the user database. Every command needs the file, so its content is cached, and read again only after the
+ * file has changed.
+ */
 class Database {
   readonly #path: string;
   readonly #kernel: CachedState;

@@ -13,13 +13,16 @@ export interface Inheritance {
   readonly entries: InheritedEnvironment;
   /** The agent's end of the socket to the launcher; undefined if the agent was started without the launcher. */
   readonly channelFd: number | undefined;
-  /** oom_score_adj (proc(5)) before the launcher lowered it for itself and the agent; undefined if it did not. */
+  /**
+   * oom_score_adj (proc(5)) before the launcher lowered it for itself and the agent; undefined if the launcher did not
+   * lower it.
+   */
   readonly containerOomScoreAdj: number | undefined;
 }
 
 /**
  * Reads the inherited environment, from the launcher if there is one, otherwise from this process. Works only once.
- * Removes the `secrets` from `environment`.
+ * Removes the variables that `secrets` names from `environment`.
  */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,

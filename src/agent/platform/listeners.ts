@@ -73,7 +73,7 @@ function listenerOf(line: string, family: 4 | 6): (Listener | undefined)[] {
   return [{ port: Number.parseInt(port, 16), ...placeOf(address, family), uid: Number(uid), inode: Number(inode) }];
 }
 
-/** Parses an address: 32-bit words, each in this machine's (little-endian) byte order. */
+/** Parses an address, which consists of 32-bit words in this machine's (little-endian) byte order. */
 function placeOf(hex: string, family: 4 | 6): Pick<Listener, "family" | "address" | "scope" | "isReached"> {
   const bytes = hex.match(/.{8}/g)?.flatMap((word) => word.match(/../g)?.toReversed() ?? []) ?? [];
   const address =
@@ -95,7 +95,7 @@ interface Held extends SocketHolder {
   readonly fd: string;
 }
 
-/** Finds the processes that hold sockets by reading /proc/PID/fd. */
+/** Reads /proc/PID/fd to find the processes that hold given sockets open. */
 export class SocketHolders {
   /** Results of the last search, by inode. The value is undefined if no holder was found. */
   #known: ReadonlyMap<number, Held | undefined> = new Map();
@@ -134,7 +134,7 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields the targets of a process's descriptors. Yields undefined first, so that each process counts against the limit,
+ * Yields the numbers of a process's descriptors. Yields undefined first, so that each process counts against the limit,
  * even if its descriptors cannot be read.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {

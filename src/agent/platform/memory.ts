@@ -20,8 +20,8 @@ const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
  */
 const YOUNG_GENERATION_PERCENT = 25;
 /**
- * V8's default for YOUNG_GENERATION_PERCENT, used while no data is streamed. A lower value would cause more collections
- * and make small calls a sixth slower; they use little memory anyway.
+ * V8's default for YOUNG_GENERATION_PERCENT, used while no data is streamed. Small calls use little memory, and a lower
+ * value makes them a sixth slower, because V8 then collects more often.
  */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation, in percent, that triggers a collection. V8's default permits fourfold growth. */
@@ -32,7 +32,10 @@ const OLD_GENERATION_GROWTH_PERCENT = 60;
  * generation that is not full. With these features, the calls would access 940 more pages (decision 0020).
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
-/** Number of calls after a restore that run without these features: the calls of the node, and a few commands. */
+/**
+ * Number of calls after a restore that run without the features in OPTIMIZERS: the first calls of the node agent, and a
+ * few commands.
+ */
 const UNOPTIMIZED_CALLS = 32;
 
 /** Keeps the agent's memory small: little garbage while it is busy, none while it is idle. */
@@ -109,7 +112,8 @@ export class MemoryKeeper {
 
   /**
    * Frees as much memory as possible before a snapshot, except for memory that the first calls after a restore need.
-   * Does nothing if other calls are running. Afterwards nothing is freed until the next call, or for a minute.
+   * Does nothing if other calls are running. Afterwards nothing is freed until the next call, or until a minute has
+   * passed.
    *
    * @param rehearse runs the code of the first calls after a restore once; never rejects
    */
@@ -120,8 +124,8 @@ export class MemoryKeeper {
     // Pages are released before the rehearsal, so that the pages that the rehearsal maps are also mapped in clones.
     this.#pages?.release();
     await rehearse();
-    // The first real call will run this code, so the rehearsal must include it. The timer that it starts is stopped
-    // below.
+    // The first call after a restore will run #resume(), so the rehearsal runs it too. The timer that #resume() starts
+    // is stopped below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
@@ -154,7 +158,8 @@ export class MemoryKeeper {
 
   #check(): void {
     this.#timer = undefined;
-    // If no call has come since the snapshot was announced, it may not have been taken yet: leave the optimizers off.
+    // If no call has come since the snapshot was announced, the snapshot may not have been taken yet, so the optimizers
+    // stay off.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtActivity);
     if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {

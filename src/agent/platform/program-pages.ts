@@ -31,9 +31,9 @@ export class ProgramPages {
   }
 
   /**
-   * Drops pages that were not used since the last call from the page cache, and unmaps all other pages. The unmapped
-   * pages stay in the page cache until the next call, and longer if they are used. When a page is used again, the
-   * kernel maps it together with fifteen neighbours. Takes some 5 ms.
+   * Removes from the page cache all pages that were not used since the last call, and unmaps the other pages. The
+   * unmapped pages stay in the page cache until the next call, and longer if they are used. When a page is used again,
+   * the kernel maps it together with fifteen neighbours. Takes some 5 ms.
    */
   release(): void {
     for (const file of this.#files()) this.#drop(file);

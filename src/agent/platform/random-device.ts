@@ -27,8 +27,8 @@ const USUAL_PLACES: RandomDevicePlaces = {
 
 /**
  * Opens the kernel's random device for writing. The image may have any file at the path of the device, so links are not
- * followed, a FIFO does not block, and only the real device is accepted. If there is none, a device node is created in
- * a temporary directory. On failure returns the errno of the first attempt.
+ * followed, a FIFO does not block, and only the real device is accepted. If no path is the real device, a device node
+ * is created in a temporary directory. On failure returns the errno of the first attempt.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;

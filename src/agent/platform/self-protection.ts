@@ -8,8 +8,9 @@ const OOM_SCORE_ADJ = -900;
 /** Added to the children's score if the agent may not lower its own. Raising a score needs no privilege (proc(5)). */
 const OOM_SCORE_DISTANCE = 900;
 /**
- * Added to the workload's score for all other commands, so that the kernel kills them first. It counts as much as half
- * of the guest's memory. Killing a command ends only that command; killing the workload ends the sandbox.
+ * Added to the workload's score to get the score of other commands, so that the kernel kills those first. For the
+ * kernel, these 500 points weigh as much as half of the guest's memory. Killing a command ends only that command;
+ * killing the workload ends the sandbox.
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
@@ -47,7 +48,7 @@ function protectFromOomKiller(container: number | undefined): number | undefined
     if (own > OOM_SCORE_ADJ) writeFileSync(OOM_SCORE_FILE, String(OOM_SCORE_ADJ));
     return Math.max(container ?? own, LEAST_CHILD_SCORE_ADJ);
   } catch {
-    // Requires CAP_SYS_RESOURCE.
+    // Lowering the score requires CAP_SYS_RESOURCE.
     return Math.min(own + OOM_SCORE_DISTANCE, MAX_OOM_SCORE_ADJ);
   }
 }

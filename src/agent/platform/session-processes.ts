@@ -89,7 +89,7 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
 function readProcess(pid: number, session: string | undefined): SessionProcess | undefined {
   const stat = readProc(`/proc/${pid}/stat`);
   const status = readProc(`/proc/${pid}/status`);
-  // The name may contain spaces and parentheses, so parsing starts after the last one.
+  // The name may contain spaces and parentheses, so parsing starts after the last parenthesis.
   const end = stat.lastIndexOf(")");
   const [, uid] = /^Uid:\t\d+\t(\d+)/m.exec(status) ?? [];
   if (end < 0 || uid === undefined) return undefined;

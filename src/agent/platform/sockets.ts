@@ -5,7 +5,10 @@ import { type Addon, errnoName } from "../native/index.ts";
 import { eachListener, SocketHolders } from "./listeners.ts";
 import { FdSocket, SOCKET_BUFFERS } from "./streams/socket.ts";
 
-/** Retry interval if a listener's backlog is full: the kernel does not notify when it has room again. */
+/**
+ * Retry interval while a listener's backlog is full: the kernel does not notify the agent when the backlog has room
+ * again.
+ */
 const FULL_QUEUE_PAUSE_MS = 50;
 
 /** Sockets in the agent's own network namespace. */
@@ -39,8 +42,8 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // The socket may be connected in spite of the error. The reset tells its peer; otherwise it would see an empty
-        // stream.
+        // The socket may be connected in spite of the error. The reset reports the failure to the peer, which would
+        // otherwise see an empty stream.
         socket.reset();
         throw error;
       }

@@ -50,7 +50,7 @@ const TEXT_LIMIT_CHARACTERS = 1024;
  * lines.
  */
 const QUEUE_BYTES = 64 * 1024;
-/** Limit for flushing, so that a standard error that nobody reads does not block the agent's exit. */
+/** Limit for flushing, so that a standard error stream that no process reads does not block the agent's exit. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
@@ -76,7 +76,10 @@ function shorten(_name: string, value: unknown): unknown {
 /** A function for each level. A `Log` has the same functions, restricted to known events and their fields. */
 type EventWriter = Readonly<Record<LogLevel, (event: string, fields?: LogFields) => void>>;
 
-/** Logs events of at least `level`, each as a JSON object in a line. The line after dropped lines has their number. */
+/**
+ * Logs events of at least `level`, each as a JSON object in a line. After dropped lines, the next line has their
+ * number.
+ */
 export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): EventWriter {
   let dropped = 0;
   const least = LEVELS.indexOf(level);

@@ -12,10 +12,13 @@
 #include "proc.h"
 #include "process_set.h"
 
-/* Largest depth of nested cgroups to remove. A command can nest them arbitrarily. */
+/* Largest depth of nested cgroups to remove. A command can nest cgroups to any depth. */
 #define NESTED_LIMIT 16
 
-/* Failures are ignored. The cgroup may already be removed; its processes are then found as children of the launcher. */
+/*
+ * Writes a text to a file of a cgroup. Failures are ignored: if the cgroup was already removed, its processes are found
+ * as children of the launcher.
+ */
 static void write_at(int directory, const char *name, const char *text) {
   int file = openat(directory, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0)
@@ -33,14 +36,17 @@ static DIR *open_directory(int directory, const char *name) {
   return entries;
 }
 
-/* Reads a file of a process. Returns false if it does not exist. */
+/* Reads a file of a process in /proc. Returns false if the process does not exist. */
 static bool read_of(DIR *proc, const char *process, const char *name, char *text, size_t size) {
   char path[64];
   snprintf(path, sizeof path, "%.32s/%.16s", process, name);
   return read_text(dirfd(proc), path, text, size) > 0;
 }
 
-/* Returns 0 if there is no such process. The name in parentheses may contain spaces and parentheses (proc(5)). */
+/*
+ * Returns the parent's pid, or 0 if the process does not exist. The process name, which /proc/PID/stat has in
+ * parentheses, may itself contain spaces and parentheses (proc(5)).
+ */
 static pid_t parent_of(DIR *proc, const char *process) {
   char text[512];
   int parent = 0;
@@ -48,7 +54,10 @@ static pid_t parent_of(DIR *proc, const char *process) {
   return rest != NULL && sscanf(rest + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* Path of a process's cgroup in the unified hierarchy, inside `text`; NULL if it is unknown. */
+/*
+ * Returns the path of a process's cgroup in the unified hierarchy, as a pointer into `text`; NULL if the path is
+ * unknown.
+ */
 static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) {
   if (!read_of(proc, process, "cgroup", text, size))
     return NULL;
@@ -63,8 +72,8 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
 static process_set descendants;
 
 /*
- * Rounds of the search for descendants. A few rounds suffice, because parents are usually listed before their children.
- * They are limited, because processes that fork in a loop could keep the search running for ever.
+ * Largest number of rounds of the search for descendants. A few rounds suffice, because parents are usually listed
+ * before their children. Without a limit, processes that fork in a loop could keep the search running for ever.
  */
 #define ROUNDS 4
 
@@ -87,8 +96,8 @@ static void find_descendants(DIR *proc) {
 }
 
 /*
- * Relative path from the session's directory to the root of the hierarchy. The session is one level below the
- * launcher's cgroup.
+ * Writes the relative path from the session's cgroup to the root of the hierarchy into `path`. The session's cgroup is
+ * one level below the launcher's cgroup.
  */
 static bool path_to_root(DIR *proc, char *path, size_t size) {
   char text[PATH_MAX + 256];
@@ -101,7 +110,10 @@ static bool path_to_root(DIR *proc, char *path, size_t size) {
   return own != NULL && length < size;
 }
 
-/* Also thaws cgroups that the guest itself has frozen, because all processes in them are about to be ended. */
+/*
+ * Thaws the cgroups of the launcher's descendants, including cgroups that the guest itself has frozen, because all
+ * processes in them are about to be ended.
+ */
 static void thaw_descendants(int session, DIR *proc) {
   char root[PATH_MAX], text[PATH_MAX + 256], path[2 * PATH_MAX + 512];
   if (!path_to_root(proc, root, sizeof root))
@@ -154,8 +166,8 @@ static void remove_below(int directory, int depth) {
 }
 
 /*
- * Only the beginning of the cgroup's name is known. Trying to remove another cgroup with the same beginning is
- * harmless: it is either in use and cannot be removed, or it is left over.
+ * The launcher knows only the beginning of the cgroup's name, so it tries to remove every cgroup with this beginning.
+ * This is harmless: the kernel refuses to remove a cgroup that is in use, and other such cgroups are leftovers.
  */
 void remove_session(int session, pid_t agent) {
   char prefix[40];

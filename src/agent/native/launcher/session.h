@@ -3,11 +3,14 @@
 
 #include <sys/types.h>
 
-/* The session's cgroup, given by its open directory. With -1 (no cgroup) these functions do nothing. */
+/*
+ * `session` is a descriptor of the directory of the session's cgroup. If it is -1 (no cgroup), these functions do
+ * nothing.
+ */
 
 /*
- * Thaws the session's cgroup, and other cgroups that its descendants have moved to. Frozen processes handle no signal
- * but SIGKILL.
+ * Thaws the session's cgroup, and other cgroups to which descendants of the launcher have moved. This is necessary
+ * because a frozen process handles no signal except SIGKILL.
  */
 void thaw_session(int session);
 

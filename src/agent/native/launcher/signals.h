@@ -5,7 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Functions for all 64 signals, using raw system calls: the C library hides 32 and 33, which a host may still send. */
+/*
+ * Functions for all 64 signals, using raw system calls: the C library hides the signals 32 and 33, which a host may
+ * still send.
+ */
 typedef uint64_t signal_mask;
 
 #define ALL_SIGNALS (~(signal_mask)0)

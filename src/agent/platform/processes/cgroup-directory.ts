@@ -11,7 +11,8 @@ const CLOSED = -1;
 
 /**
  * An open directory of the cgroup file system (cgroups(7)); it owns the descriptor. Access can fail in many ways
- * (ENOTSUP for a threaded cgroup, ENODEV for a removed one), so methods return "unknown" or "failed" and never throw.
+ * (ENOTSUP for a threaded cgroup, ENODEV for a removed one), so methods never throw: the result (undefined, false or an
+ * errno) shows the failure.
  */
 export class CgroupDirectory {
   /** Path of the cgroup relative to the directory from which it was opened. */
@@ -29,7 +30,10 @@ export class CgroupDirectory {
     return this.#fd;
   }
 
-  /** Closes the descriptor. Later calls fail, because the number may belong to another directory. */
+  /**
+   * Closes the descriptor. Later calls of methods fail with EBADF; they do not use the old number, which may then
+   * belong to another directory.
+   */
   close(): void {
     if (this.#fd !== CLOSED) closeSync(this.#fd);
     this.#fd = CLOSED;
@@ -99,8 +103,8 @@ export class CgroupDirectory {
   }
 
   /**
-   * Ids of the processes in this cgroup and those below. Visits at most `limit` cgroups, because a command may create
-   * any number.
+   * Ids of the processes in this cgroup and in the cgroups below it. Visits at most `limit` cgroups, because a command
+   * may create any number.
    */
   members(limit: number): Set<number> {
     const found = new Set<number>();

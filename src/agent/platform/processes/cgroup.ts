@@ -7,7 +7,10 @@ import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-pro
 /** Largest number of cgroups nested in a command's cgroup that are searched for the command's processes. */
 export const NESTED_LIMIT = 256;
 
-/** The cgroup of one command. All its descendants stay in it, unless a root command changes its own cgroup. */
+/**
+ * The cgroup of one command. All descendants of the command stay in this cgroup, unless a command that runs as root
+ * moves a process to another cgroup.
+ */
 export class Cgroup extends CgroupDirectory {
   readonly #onRelease: () => void;
 
@@ -50,9 +53,9 @@ export class Cgroup extends CgroupDirectory {
 }
 
 /**
- * A process tree in its own cgroup. Double forks and new sessions do not escape from a cgroup, but a privileged process
- * can move to another cgroup, or change or remove its own. So the tree also contains processes that are found by
- * walking /proc. The walk is also used if the kernel refuses an operation on the cgroup.
+ * The process tree of a command, in the command's own cgroup. Double forks and new sessions do not escape from a
+ * cgroup, but a privileged process can move to another cgroup, or change or remove its own. So the tree also contains
+ * processes that are found by walking /proc. The walk is also used if the kernel refuses an operation on the cgroup.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;

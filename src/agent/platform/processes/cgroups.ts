@@ -11,7 +11,9 @@ const NAME_ATTEMPTS = 16;
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
-/** Largest number of cgroups of a session to remove at once, because a command may create any number. */
+/**
+ * Largest number of cgroups below a session's cgroup that are removed at once; a command may create any number of them.
+ */
 const REMOVED_LIMIT = 4_096;
 
 /**
@@ -43,8 +45,8 @@ export class Cgroups {
   }
 
   /**
-   * Opens the agent's cgroup. Returns undefined if the agent cannot create cgroups in it: it is not delegated, the
-   * agent is not privileged, or Linux is older than 5.14.
+   * Opens the agent's cgroup. Returns undefined if the agent cannot create cgroups below its own cgroup: the cgroup is
+   * not delegated, the agent is not privileged, or Linux is older than 5.14.
    */
   static open(calls: Addon): Cgroups | undefined {
     const base = openOwnCgroup(calls);

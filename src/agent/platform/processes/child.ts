@@ -17,8 +17,8 @@ interface Streams {
 }
 
 /**
- * Creates the streams for the descriptors of a child. If a descriptor cannot be watched for lack of memory, closes all
- * of them and returns undefined.
+ * Creates the streams for the descriptors of a child. If memory does not suffice to watch a descriptor, closes all the
+ * descriptors and returns undefined.
  */
 export function streamsOf(
   addon: Addon,
@@ -87,8 +87,8 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
         const fd = source.leave();
         if (fd !== undefined) keptPipes.keep(fd);
       }
-      // A process that hangs in the kernel has survived SIGKILL. It is reaped later, so that it does not stay a zombie
-      // forever.
+      // A process that still runs has survived SIGKILL, because it hangs in the kernel. It is reaped when it ends, so
+      // that it does not stay a zombie forever.
       if (addon.peekEnd(pid) === 0) void ended.then(() => addon.reap(pid));
       else addon.reap(pid);
       tree.release();
@@ -141,7 +141,7 @@ export class ChildEnds {
     this.#onEnded = onEnded;
   }
 
-  /** Resolves when the child has exited; it stays a zombie. Keeps the event loop alive until then. */
+  /** Resolves when the child has exited, and does not reap it. Keeps the event loop alive until then. */
   of(pid: number): Promise<ProcessEnd> {
     return new Promise((resolve) => {
       this.#waiting.set(pid, resolve);

@@ -3,8 +3,8 @@ import { readProc } from "../proc.ts";
 import { SessionTable } from "./process-readings.ts";
 
 /**
- * Number of retries. A retry is needed if a process between the ancestor and a descendant exits, because its children
- * then get a new parent.
+ * Number of retries. A retry is needed if a process between the ancestor and a descendant exits, because the children
+ * of this process then get a new parent.
  */
 const RETRIES = 64;
 const INIT = 1;
@@ -60,9 +60,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // In a guest where other processes start and exit all the time, `ended` would never be empty. But if the ended
-    // processes were descendants, the ancestor would have reaped the topmost of them during the scan. If the ancestor
-    // slept during the whole scan, it has reaped nothing, so the ended processes were not descendants.
+    // In a guest where other processes start and exit all the time, some processes end during every scan. Of ended
+    // descendants, the topmost are reaped by the ancestor itself. So if the ancestor slept during the whole scan, the
+    // ended processes were not descendants, and are not reported.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }
@@ -73,8 +73,8 @@ export class Descendants {
   }
 
   /**
-   * Number of times the ancestor went to sleep (proc_pid_status(5)); undefined if it is running, because it may be
-   * reaping.
+   * Number of times the ancestor went to sleep (proc_pid_status(5)); undefined if the ancestor is running, because it
+   * may then be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
     // Returns a constant for the agent itself: it cannot reap a process during the scan, because the scan is
@@ -93,8 +93,8 @@ export class Descendants {
   }
 
   /**
-   * Whether the process descends from the ancestor; undefined if it was reaped. A zombie still has its parent, so it
-   * causes no further scan.
+   * Whether the process descends from the ancestor; undefined if it was reaped. A zombie still has a parent, so its
+   * descent is known.
    */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let retry = 0; retry < RETRIES; retry++) {

@@ -97,8 +97,8 @@ function others(cgroup: Cgroup): Set<number> {
 }
 
 /**
- * Whether the cgroup has no process of the command. If it cannot be read now, returns false, and the caller tries
- * again.
+ * Whether the cgroup has no process of the command. If the cgroup cannot be read now, returns false, and the caller
+ * tries again.
  */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();

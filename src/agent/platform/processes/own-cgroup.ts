@@ -52,7 +52,7 @@ function openPrivately(calls: Addon, cgroup: string): number {
 
 /**
  * Path of a process's cgroup from the agent's point of view; undefined if the process has ended, or if /proc does not
- * show it.
+ * show the path.
  */
 export function cgroupOf(pid: number | "self"): string | undefined {
   return UNIFIED.exec(readProc(`/proc/${pid}/cgroup`))?.[1];
@@ -87,7 +87,7 @@ export function cgroupFacts(calls: Addon): CgroupFacts {
   return { refusal: undefined, controllers: controllers.trim().split(" ").filter(Boolean) };
 }
 
-/** Why there are no cgroups: the file system cannot be mounted, or no cgroup can be created in it. */
+/** Why commands cannot have cgroups: the cgroup file system cannot be mounted, or no cgroup can be created in it. */
 function refusal(calls: Addon): CgroupFacts["refusal"] {
   const mount = calls.mountCgroups();
   if (mount < 0) return errnoName(mount);

@@ -8,20 +8,26 @@ export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 const SESSION_COLUMNS = 2;
 /** Number of processes to read per tick of the event loop. Each takes 10 us. */
 const READ_AT_ONCE = 256;
-/** Largest number of listings of all processes for one reading. Without a limit, new processes could prolong it. */
+/**
+ * Largest number of listings of all processes for one reading. Without a limit, new processes could prolong a reading
+ * for ever.
+ */
 const MAX_LISTINGS = 4;
 /**
  * Number of callers that get the reading per tick of the event loop. The number is small, because each caller may
  * signal many processes.
  */
 const SERVED_AT_ONCE = 8;
-/** Pause after a reading that is not urgent, as a multiple of its duration, so that polling cannot use up a CPU. */
+/**
+ * Pause before a reading that is not urgent, as a multiple of the duration of the previous reading, so that polling
+ * cannot use up a CPU.
+ */
 const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
 /**
- * Shares one reading among all callers that have asked before it starts. Without this, hundreds of commands that lose
- * their clients at once would need hundreds of readings.
+ * Shares one reading among all callers that request one before it starts. Otherwise, if hundreds of commands lost their
+ * clients at the same time, hundreds of readings would be necessary.
  */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;
@@ -103,8 +109,8 @@ export class SessionTable {
 }
 
 /**
- * Cached readings of /proc. If reading fails, the value is the negated errno. If /proc does not list the agent itself,
- * it is not usable, and the value is undefined.
+ * Readings of /proc that callers share. If reading fails, the value is the negated errno. If /proc does not list the
+ * agent itself, /proc is not usable, and the value is undefined.
  */
 export class ProcessReadings {
   /** Processes by session, without other details. Reading them takes a seventh of the time of a full table. */

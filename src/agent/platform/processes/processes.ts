@@ -32,7 +32,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly sessionClock?: SessionClock;
   /** Pid of the launcher, which adopts only orphans of the agent's children; undefined if there is no launcher. */
   readonly adopter?: number | undefined;
-  /** Called when there are too many kept pipes, so that one is closed although a process still writes to it. */
+  /** Called when a kept pipe is closed because there are too many, although a process may still write to it. */
   readonly onPipeEvicted?: () => void;
   /** Called when a child has ended, before it is reaped. */
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;

@@ -16,7 +16,10 @@ const NESTED_LIMIT = 16_384;
 const ROUNDS = 8;
 /** Largest number of processes that a message names. */
 const NAMED_LIMIT = 8;
-/** The state is polled in every tick of the event loop for this long, and then every millisecond. */
+/**
+ * The state of the cgroups is polled in every tick of the event loop for SPIN_MS, then every millisecond until
+ * FAST_POLL_FOR_MS, and then every LONGEST_PAUSE_MS.
+ */
 const SPIN_MS = 3;
 const FAST_POLL_FOR_MS = 200;
 const LONGEST_PAUSE_MS = 20;
@@ -42,7 +45,7 @@ export interface SessionCgroupParts {
   readonly launcher: number | undefined;
 }
 
-/** A frozen cgroup outside of the session's own that contains only processes of the session. */
+/** A frozen cgroup outside of the session's cgroup that contains only processes of the session. */
 interface ExternalCgroup {
   readonly path: string;
   readonly directory: CgroupDirectory;
@@ -50,7 +53,7 @@ interface ExternalCgroup {
   readonly frozenByGuest: boolean;
 }
 
-/** Errnos which mean that the cgroup was removed. It then has no processes. */
+/** Errnos which mean that a cgroup was removed. A removed cgroup has no processes. */
 const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**
@@ -166,8 +169,9 @@ export class SessionCgroup implements SessionGroup {
 
   /**
    * Freezes the processes of the session that are outside of its cgroup, and checks that the cgroup contains no foreign
-   * processes. Returns undefined on success. Scans until a scan finds neither a running process of the session nor a
-   * process that has ended since the scan before. Such a process may have left a child that the scan has missed.
+   * processes. Returns undefined on success. Repeats the scan for processes until it finds neither a running process of
+   * the session nor a process that has ended since the previous scan. A process that has ended may have left a child
+   * that the scan has missed.
    */
   #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -177,7 +181,8 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // The members are read after the scan. So a process that the scan has found in the cgroup is among them.
+      // The members of the cgroup are read after the scan, so that they include every process that moved into the
+      // cgroup before the scan found it.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));

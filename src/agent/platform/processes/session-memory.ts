@@ -21,7 +21,7 @@ export class SessionMemory {
   readonly #directory: CgroupDirectory;
   readonly #guest: GuestMemory;
   readonly #pollEveryMs: number;
-  /** Memory that was used before the session began, including the agent's start, plus the reserve. */
+  /** Memory that the kernel, the agent and other processes used before the session began, plus RESERVE_BYTES. */
   readonly #othersBytes: number;
   #totalBytes = 0;
   #polledMs = Number.NEGATIVE_INFINITY;
@@ -42,7 +42,7 @@ export class SessionMemory {
     else this.#limit();
   }
 
-  /** Adapts the limit to the guest's memory. Call it whenever there is work. */
+  /** Adapts the limit to the guest's memory. Call it whenever the agent has work to do. */
   follow(): void {
     const nowMs = performance.now();
     if (nowMs < this.#polledMs + this.#pollEveryMs) return;

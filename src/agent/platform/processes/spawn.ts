@@ -14,7 +14,10 @@ export interface Started {
   readonly stderr: number;
 }
 
-/** How long an aborted start may take. On a hung file system it may not even end after SIGKILL. */
+/**
+ * How long an aborted start may take before it counts as stuck. On a hung file system, a child that is starting may
+ * survive SIGKILL.
+ */
 const ABORT_LIMIT_MS = 200;
 
 /**
@@ -55,8 +58,8 @@ export function start(
 }
 
 /**
- * The error for an aborted start. `at` is the result of `abortSpawn`: a number for the system call in which the child
- * was.
+ * Returns the error for an aborted start. `at` is the result of `abortSpawn`, which says which system call the child
+ * was executing.
  */
 function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
   if (at < 1) return new SpawnAborted();
@@ -73,8 +76,8 @@ function stringsOf(packed: Uint8Array): string[] {
 }
 
 /**
- * Whether this is the agent's own identity, which is then not set. An unprivileged agent may run commands as its own
- * user, but it may not call setgroups(2).
+ * Whether this is the agent's own identity. If it is, the child's identity is not set, because an unprivileged agent
+ * may run commands as its own user, but may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
   /* getgroups() of Node includes the primary group, so the group id is also added to the groups of `identity`. */
@@ -101,7 +104,7 @@ export function openFilesLimitForChildren(addon: Addon, parentPid: number): numb
   return limit > 0 ? limit : KERNEL_DEFAULT;
 }
 
-/** Limit for waiting for other starts, because a start on a hung file system may never end. */
+/** Longest wait for other starts to settle. A start on a hung file system may never settle. */
 const WAIT_LIMIT_MS = 5_000;
 
 /**
@@ -145,8 +148,8 @@ export class StartsInFlight {
   }
 
   /**
-   * Resolves waiting callers, up to the first that must keep waiting. Checking all of them each time would take
-   * quadratic time.
+   * Resolves waiting callers in order, and stops at the first caller that must keep waiting. Checking all callers each
+   * time would take quadratic time.
    */
   #notify(): void {
     const [oldest = Infinity] = this.#starts;

@@ -98,8 +98,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Whether no member is alive; undefined if unknown. If processes fork and end faster than a scan can follow, members
-   * count as alive.
+   * Whether no member is alive; undefined if unknown. Returns false if processes fork and end faster than a scan can
+   * follow.
    */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
@@ -208,18 +208,18 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** The sources from which every set of processes is found and timed. */
+/** The readings in which a set of processes is searched, and the clock for its grace periods. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
   /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** The additional sources from which a tree of processes is found. */
+/** Further sources, in which only the processes of a tree are searched. */
 export interface TreeSources extends SharedSources {
   /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
-  /** The process that adopts the orphans of this tree; undefined if it also has children of other trees. */
+  /** The process that adopts the orphans of this tree; undefined if that process also has children of other trees. */
   readonly adopter?: number | undefined;
 }
 

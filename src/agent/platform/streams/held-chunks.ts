@@ -3,7 +3,10 @@ import type { BufferPool, BorrowedBytes } from "../../domain/index.ts";
 /** Smaller chunks are copied, so that a few bytes do not keep a whole buffer in use. */
 const COPY_BELOW_BYTES = 4096;
 
-/** Limits unreleased chunks: reading stops while a receiver has `most` of them, or one while memory is tight. */
+/**
+ * Limits the chunks that a receiver has not released. Reading stops while the receiver has `limit` chunks or, while
+ * memory is tight, one chunk.
+ */
 export class HeldChunks {
   readonly #pool: BufferPool;
   readonly #most: number;
