@@ -1,13 +1,16 @@
 import { Budget, type Clock, type Log } from "../domain/index.ts";
 
-/** Number of uncaught errors that are tolerated in a burst, and per second. If there are more, errors occur in a loop. */
+/**
+ * Number of uncaught errors that are tolerated in a burst, and per second. If there are more, they are assumed to occur
+ * in a loop.
+ */
 const ERRORS_BURST = 50;
 const ERRORS_PER_SECOND = 1;
 
 /**
  * From now on the process survives uncaught errors and logs their stack, because the end of the agent would also end
- * the workload. An error that belongs to a known call or connection has already ended that call or connection. If
- * errors do not stop, calls `leave`.
+ * the workload. An error that belongs to a known call or connection has already ended that call or connection. If there
+ * are more errors than the limits permit, calls `leave`.
  */
 export function surviveUncaughtErrors(log: Log, clock: Clock, leave: () => void): void {
   const budget = new Budget(ERRORS_BURST, ERRORS_PER_SECOND, clock.monotonicMs());

@@ -9,7 +9,7 @@ import {
 } from "../domain/index.ts";
 import { CommandLines } from "./command-lines.ts";
 
-/** Microseconds and nanoseconds of a clock tick (message SessionProcess). */
+/** Microseconds per clock tick (message SessionProcess), and nanoseconds per microsecond. */
 const TICK_US = 10_000;
 const NS_PER_US = 1_000n;
 /** The largest signal number of Linux (SIGRTMAX). */
@@ -114,9 +114,9 @@ export class ProcessList {
 }
 
 /**
- * Finds the command that a process belongs to. With cgroups, this is the command with the same cgroup, even if the
- * command has ended. Without cgroups, it is a running command whose first process created the session of the process or
- * of one of its ancestors.
+ * Returns a function that finds the command of a process. With cgroups, this is the command with the same cgroup, even
+ * if the command has ended. Without cgroups, it is a running command whose first process created the session of the
+ * process or of one of its ancestors.
  */
 function assigned(
   processes: readonly SessionProcess[],

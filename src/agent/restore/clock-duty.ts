@@ -2,7 +2,10 @@ import type { Clock, Instant, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
-/** If a host time is older than the one applied last, but not by more than this, its call was delayed or repeated. */
+/**
+ * A host time that is older than the last applied host time, but by at most this, comes from a delayed or repeated
+ * call.
+ */
 const STALE_NS = 60_000_000_000n;
 
 /** Validity of the caller's certificate, in milliseconds since 1970. */
@@ -37,9 +40,10 @@ export class ClockDuty {
    * the clock, and reports why, in two cases:
    *
    * - The host time is at most a minute older than the host time that was applied last. Such a call was delayed or
-   *   repeated, and must not set the clock back. A host time that is older than that corrects a clock that was wrong.
-   * - The host time is outside of the validity of the caller's certificate. Otherwise a caller could set back the clock
-   *   to make its expired certificate valid again.
+   *   repeated, and must not set the clock back. An even older host time is applied, because it corrects a clock that
+   *   was set wrong.
+   * - The host time is outside of the validity of the caller's certificate. This prevents a caller from setting back
+   *   the clock to make its expired certificate valid again.
    */
   run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };

@@ -3,7 +3,9 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/** Minimum interval between checks of the files. Changed files are read when they stayed the same for this long. */
+/**
+ * Minimum interval between checks of the files. Changed files are read once they have stayed unchanged for this long.
+ */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
@@ -52,7 +54,9 @@ export class CredentialRotation {
   #nextReloadMs = Number.NEGATIVE_INFINITY;
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
-  /** Version for which `#check` reloaded last. It reloads once per version, even if stat(2) and fstat(2) disagree. */
+  /**
+   * Version for which `#check` reloaded last. `#check` reloads once per version, even if stat(2) and fstat(2) disagree.
+   */
   #followedVersion: string | undefined;
   /** Version that was rejected and logged. */
   #refusedVersion: string | undefined;
@@ -78,8 +82,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // If the check has a frequent cause, a problem that is already known is not logged again; otherwise it would be
-      // logged every second.
+      // If the reload has a frequent cause, a problem that was already logged is not logged again. Otherwise it could
+      // be logged every second.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
@@ -103,7 +107,7 @@ export class CredentialRotation {
 
   /**
    * Reloads the files because the token of a call does not match: the host may have written a new token. Resolves with
-   * false if a file is invalid, and if the last such reload was less than a second ago.
+   * false if a file is invalid, or if the last reload because of a token was less than a second ago.
    */
   renewForToken(): Promise<boolean> {
     const { clock } = this.#parts;

@@ -1,6 +1,9 @@
 import { Mutex, unlessAborted } from "../domain/index.ts";
 
-/** Runs restore steps and freezes one at a time, and lets POST_RESTORE wait for all restore steps. */
+/**
+ * A queue for RunRestoreDuties calls and freezes of the session, which must not run at the same time. A POST_RESTORE
+ * hook uses it to wait for all restore steps.
+ */
 export class DutyQueue {
   readonly #mutex = new Mutex();
   readonly #duties = new Set<Promise<void>>();

@@ -3,9 +3,15 @@ import type { DegradedToken, RestoreReport } from "./report.ts";
 
 /** 256 bits, the size of the key of the kernel's generator. Less entropy cannot make a new state unpredictable. */
 const ENOUGH_BYTES = 32;
-/** Bytes per RNDADDENTROPY. Larger blocks have no advantage, because the kernel copies 64 bytes at a time. */
+/**
+ * Largest number of bytes per RNDADDENTROPY request. Larger blocks have no advantage, because the kernel copies 64
+ * bytes at a time.
+ */
 const BLOCK_BYTES = 512;
-/** Domain separation: OpenSSL's seed must not reveal the input of the kernel's generator, nor that input the seed. */
+/**
+ * Domain separation: OpenSSL's seed must not reveal the input of the kernel's generator, and that input must not reveal
+ * the seed.
+ */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
 /** How much entropy the kernel's generator has accepted. */
@@ -13,7 +19,7 @@ type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**
  * Mixes the host's entropy into the kernel's generator, forces a reseed, and then reseeds this process's generators.
- * Synchronous, so that no other code of the agent runs in between. Does not modify `entropy`.
+ * Synchronous, so that no other code of the agent runs between these steps. Does not modify `entropy`.
  */
 export function renewRandomness(
   entropy: Uint8Array,

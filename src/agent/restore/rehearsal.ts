@@ -26,8 +26,8 @@ export interface RehearsalParts<Connection> {
 }
 
 /**
- * Runs, before a snapshot, the calls that a node makes after the restore, so that clones need not compile this code or
- * read it from disk. Changes nothing in the guest. Rejects as `play` does.
+ * Runs, before a snapshot, the calls that a node agent makes after the restore, so that clones need not compile the
+ * code of these calls or read it from disk. Changes nothing in the guest. Rejects if `play` rejects.
  */
 export async function rehearse<Connection>({ duties, own, play }: RehearsalParts<Connection>): Promise<void> {
   await play((connections) =>
@@ -43,7 +43,7 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
  * nor the time of the last user activity, and log nothing. They do read the credential and spec files again and use
  * changed ones, but they wait for the file system for at most a second.
  *
- * @param parts everything in `renew` except the files exists only for the rehearsal
+ * @param parts everything in `renew`, except `rotation`, exists only for the rehearsal
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;

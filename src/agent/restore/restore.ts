@@ -32,7 +32,10 @@ export interface RenewedParts<Connection> {
   readonly hooks: { killStaleHook(): Promise<void> };
   /** `renew` reloads credential and spec files and begins to use them; `resetRateLimits` permits checks at once. */
   readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
-  /** Ends all connections but one, because clones of the guest share their keys. Returns how many it ended. */
+  /**
+   * Ends all connections except `keep`, because clones of the guest share the keys of these connections. Returns the
+   * number of ended connections.
+   */
   readonly connections: { dropOtherConnections(keep: Connection): number };
   readonly freeze: { thawByDuties(end: DutiesEnd): DutiesThaw; readonly frozen: boolean };
   /** Runs ready_cmd now. Undefined if there is no ready_cmd. */

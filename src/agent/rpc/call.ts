@@ -132,8 +132,9 @@ export class Call implements StreamConsumer {
 
   /**
    * Decodes the only message of a request and releases the message's memory. Decoded byte fields are views of the
-   * message: a short path would keep a large message in memory until the call ends, without counting against a limit.
-   * So the fields of a large message are copied. Throws AgentError as `decodeMessage` does.
+   * message. One field of a few bytes, such as a path, would therefore keep a large message in memory until the call
+   * ends, without counting against a limit. So the fields of a large message are copied. Throws AgentError as
+   * `decodeMessage` does.
    */
   decode<Desc extends DescMessage>(schema: Desc, message: BorrowedBytes): MessageShape<Desc> {
     const { bytes } = message;
@@ -186,12 +187,13 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Starts the deadline. When it passes, the call is aborted and answered at once. Throws AgentError if it has already
-   * passed; the caller must not start the call then.
+   * Starts the deadline. When it passes, the call is aborted and answered at once. Throws AgentError if the deadline
+   * has already passed; the caller must then not start the call.
    */
   startDeadline(timeoutMs: number): void {
     if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
-    // Node cannot set a timer for a longer time. A call with such a long timeout has no deadline.
+    // Node cannot set a timer for a time longer than TIMER_LIMIT_MS (24 days). A call with a longer timeout has no
+    // deadline.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
       this.failWithin1s(deadlinePassed());

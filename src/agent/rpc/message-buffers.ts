@@ -34,7 +34,10 @@ export class SpareMemory {
 /** Reuses buffers for the messages of one request, so that a stream of large messages causes no garbage. */
 export class MessageBuffers {
   readonly #spare: SpareMemory;
-  /** Created with the first buffer, since most requests are one small message and need none. */
+  /**
+   * Message length of each buffer in use. Created with the first buffer, because most requests are one small message,
+   * which needs no buffer.
+   */
   #lent: WeakMap<ArrayBuffer, number> | undefined;
   readonly #free: ArrayBuffer[] = [];
   #closed = false;

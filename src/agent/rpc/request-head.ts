@@ -29,7 +29,10 @@ function refusal(fields: Fields): HttpRefusal {
   return { fields: { ...fields, "content-type": "text/plain", "content-length": String(body.length) }, body };
 }
 
-/** Value of grpc-timeout in milliseconds; undefined if there is no limit. Throws AgentError if it is malformed. */
+/**
+ * Value of grpc-timeout in milliseconds; undefined if the request has none. Throws AgentError if the value is
+ * malformed.
+ */
 export function requestTimeoutMs(fields: RequestFields): number | undefined {
   const value = fields["grpc-timeout"];
   if (value === undefined) return undefined;

@@ -3,7 +3,7 @@ import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
-/** Reading pauses at this many bytes while the handler does not read. */
+/** While the handler takes no messages, reading from the client pauses when this many bytes are buffered. */
 const PAUSE_AT_BYTES = 64 * 1024;
 /** Each buffered message counts this many bytes more than it has, so that a flood of empty messages is limited, too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
@@ -20,7 +20,9 @@ export class RequestMessages {
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #newShare: () => Share;
-  /** Share of the limit for unread bytes of all requests. Created when this request first buffers something. */
+  /**
+   * This request's share of the limit for unread bytes of all requests. Created when this request first buffers bytes.
+   */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */
@@ -45,7 +47,10 @@ export class RequestMessages {
     stream.pause();
   }
 
-  /** Resolves with the next message, or with undefined if there is none. Throws AgentError if the request failed. */
+  /**
+   * Resolves with the next message, or with undefined at the end of the request. Throws AgentError if the request
+   * failed.
+   */
   next(): Promise<BorrowedBytes | undefined> {
     return new Promise((resolve, reject) => {
       this.each(
@@ -71,7 +76,10 @@ export class RequestMessages {
     return new BorrowedBuffer(message, this.#release);
   }
 
-  /** For a request of exactly one message: calls back in the tick in which the request ends or is rejected. */
+  /**
+   * Reads a request that must have exactly one message. Calls `got` or `failed` once, in the same tick of the event
+   * loop in which the request ends or is rejected.
+   */
   only(got: (message: BorrowedBytes) => void, failed: (error: Error) => void): void {
     let only: BorrowedBytes | undefined;
     this.#isSingle = true;
@@ -96,7 +104,10 @@ export class RequestMessages {
     );
   }
 
-  /** Calls `onItem` with each message, in the tick in which it arrives. */
+  /**
+   * Calls `take` with each message, in the tick of the event loop in which the message arrives. Calls `over` at the
+   * end.
+   */
   readonly each: Incoming<BorrowedBytes> = (take, over) => {
     const takeAll = (): void => {
       try {

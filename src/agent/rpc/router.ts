@@ -39,7 +39,7 @@ export interface RouterOptions {
   readonly onLargeCalls?: (any: boolean) => void;
 }
 
-/** Handles a call and then calls `onEnd`, with the error if it failed. */
+/** Handles a call and then calls `over`, with an error if the call failed. */
 type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
 /** A response message, or a frame that the handler has encoded itself. */
@@ -75,7 +75,8 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Evicts without a grace period, because a call that takes over another call must not wait for that call.
+    // Evicts without a grace period, because a call that attaches to a kept command must not wait for the call that it
+    // replaces.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
@@ -265,7 +266,7 @@ function isFrame(response: Response<DescMessage>): response is Frame {
   return Array.isArray(response);
 }
 
-/** Runs a handler and then calls `onEnd`. */
+/** Runs a handler and then calls `over`, with an error if the handler failed. */
 function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
   handler().then(() => over(), over);
 }

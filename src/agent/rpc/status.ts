@@ -32,7 +32,7 @@ const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 const TEXT_LIMIT_CHARS = 2_048;
 /**
  * Limit for all names and values of a status. Clients based on gRPC C-core drop some trailers over 8 KiB at random, and
- * all over 16 KiB, and then report RESOURCE_EXHAUSTED. The limit leaves space for other fields.
+ * all trailers over 16 KiB, and then report RESOURCE_EXHAUSTED. The limit leaves space for other fields.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 

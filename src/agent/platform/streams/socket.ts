@@ -16,7 +16,10 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 
 /** Largest number of unreleased chunks. While the receiver has this many, or one if memory is tight, reading stops. */
 const HELD_CHUNKS = 2;
-/** Largest read. With its header, it fills whole HTTP/2 frames, so that no small frame is needed for the rest. */
+/**
+ * Largest number of bytes per read. Together with the header of its message, such a chunk fills whole HTTP/2 frames, so
+ * that no small frame is needed for the rest.
+ */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
  * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large
@@ -73,7 +76,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** Reads immediately, because a broken connection may cause no further event. */
+  /** Continues to read. A broken connection is read at once, because it may cause no further event. */
   resume(): void {
     if (this.#broken !== undefined) this.#read();
     this.#rearm();

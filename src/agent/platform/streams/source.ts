@@ -226,8 +226,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Terminal output arrives in small pieces. It is read at the end of the tick, so that one message contains several of
-   * them.
+   * Terminal output arrives in small pieces. It is read at the end of the tick, so that one message contains several
+   * pieces.
    */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
@@ -280,8 +280,9 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether a read that returned less than `length` ends the loop. It does while the descriptor is watched, because the
-   * watch reports further bytes. A drain has no watch, so it continues until a read finds nothing.
+   * Whether the loop of reads ends, because a read has returned less than `length`. While the descriptor is watched,
+   * the loop ends, because the watch reports further bytes. During a drain nothing is watched, so the loop continues
+   * until a read finds nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;

@@ -18,7 +18,7 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 };
 
 /**
- * Decodes any frame but the first. If the frame is input, the receiver must release the message. Throws
+ * Decodes a frame after the first one. If the frame is input, the receiver must release the message. Throws
  * INVALID_ARGUMENT for a frame that clients must not send.
  */
 export function decodeInput(message: BorrowedBytes): ExecInput {
@@ -55,12 +55,12 @@ export function decodeInput(message: BorrowedBytes): ExecInput {
   }
 }
 
-/** The first frame of a response. */
+/** Encodes the first frame of a response to Exec. */
 export function startedFrame(pid: number): Frame {
   return frameOf({ case: "started", value: { pid } });
 }
 
-/** The first frame of a kept command's response. */
+/** Encodes the first frame of a response to Exec if the command is kept. */
 export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...rest }: KeptStarted): Frame {
   const value = {
     pid,
@@ -111,7 +111,7 @@ export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: Comman
   });
 }
 
-/** The last frame of a response. */
+/** Encodes the last frame of a response to Exec. */
 export function exitFrame(result: ExecResult): Frame {
   return frameOf({ case: "exit", value: exitOf(result) });
 }

@@ -19,7 +19,10 @@ export function listExecs(exec: Exec): ListExecsResponse {
   return create(ListExecsResponseSchema, { execs: exec.list().map(keptCommandMessage) });
 }
 
-/** Serves EndExec. If the client cancels the call while the command is being ended, the agent continues to end it. */
+/**
+ * Serves EndExec. If the client cancels the call while the command is being ended, the agent continues to end the
+ * command.
+ */
 export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
   const { result, ...ended } = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
   return create(EndExecResponseSchema, { exit: exitOf(result), ...ended });

@@ -16,7 +16,10 @@ import {
 import { decodeMessage } from "../codec.ts";
 import { FIELD_LIMIT } from "../wire.ts";
 
-/** Bytes on the new process's stack for each string in addition to its own: a NUL and the pointer to the string. */
+/**
+ * Bytes that each string takes on the new process's stack in addition to its content: a NUL and the pointer to the
+ * string.
+ */
 const STRING_OVERHEAD_BYTES = 9;
 
 const DEFAULT_COLS = 80;
@@ -27,8 +30,8 @@ const DEFAULT_TERM = "xterm-256color";
 export type FirstFrame = ExecRequest | AttachRequest;
 
 /**
- * Decodes the first frame of a call. Throws INVALID_ARGUMENT unless it is a start or attach frame, and
- * RESOURCE_EXHAUSTED if it exceeds a limit.
+ * Decodes the first frame of a call. Throws INVALID_ARGUMENT if the frame is neither a start nor an attach frame, and
+ * RESOURCE_EXHAUSTED if the frame exceeds a limit.
  */
 export function decodeFirst(message: Uint8Array | undefined): FirstFrame {
   if (message === undefined)

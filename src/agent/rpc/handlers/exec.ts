@@ -12,7 +12,7 @@ import {
 } from "./exec-frames.ts";
 import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
-/** A start frame with more bytes counts as large: it has unusually many arguments and variables. */
+/** A start frame with more bytes than this counts as large. It has unusually many or long arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
 /** Longest wait for earlier large starts. The largest possible start takes a tenth of this time on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
@@ -20,7 +20,7 @@ const LARGE_START_LIMIT_MS = 1_000;
 /**
  * Serves an Exec call. The first frame decides whether it starts a command or attaches to one.
  *
- * @param largeStarts serializes the large starts of all calls
+ * @param largeStarts lets large starts of all calls run only one after another
  */
 export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
   const messages = call.messages();
@@ -39,8 +39,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
-  // This is not an async function: its variables would keep the request (up to 4 MiB) in memory as long as the command
-  // runs.
+  // This is not an async function, because the variables of an async function would keep the request (up to 4 MiB) in
+  // memory as long as the command runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -48,8 +48,9 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 }
 
 /**
- * Decodes and starts large requests one at a time, because a hundred at once would need a hundred times the memory. If
- * a start hangs, for example in a directory on a dead network mount, the next one waits only for LARGE_START_LIMIT_MS.
+ * Decodes a large request and starts its command. The callers run this function one at a time, because a hundred large
+ * requests at once would need a hundred times the memory. If a start hangs, for example in a directory on a dead
+ * network mount, the next start waits only for LARGE_START_LIMIT_MS.
  */
 async function startLarge(
   message: BorrowedBytes,
@@ -73,8 +74,8 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
 }
 
 /**
- * Converts a call that attaches to a kept command. The order of the frames is not checked here, because the kept
- * command does so.
+ * Returns the object through which a kept command serves a call. The order of the frames is not checked here, because
+ * the kept command checks it.
  */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
@@ -93,7 +94,7 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
   };
 }
 
-/** The frames after the first frame. `accept` checks each frame, and its error ends the call. */
+/** The frames after the first frame. `accept` checks each frame; an error that it throws ends the call. */
 function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): Incoming<Input> {
   return (take, over) => {
     call.messages().each((message) => {

@@ -47,7 +47,7 @@ export const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   unknown: FileTypeNumber.UNSPECIFIED,
 };
 
-/** The location in a request. Throws AgentError if both path fields are set. */
+/** Returns the location that a request names. Throws AgentError if both path fields are set. */
 export function locationOf(request: StatPathRequest | ReadFileRequest | WriteFileHeader): FileLocation {
   const { path, rawPath, beneath, noSymlinks } = request;
   if (rawPath.length > 0 && path !== "") throw invalidField("raw_path", "cannot be combined with path");
@@ -91,7 +91,10 @@ function writeRequest(header: WriteFileHeader): WriteRequest {
   return { ...locationOf(header), ...attributes, ...content, createParents, exclusive, sparse };
 }
 
-/** Decodes a later message; the bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
+/**
+ * Decodes a message after the first one; `bytes` is a view of the message. Throws INVALID_ARGUMENT if the message has
+ * no data.
+ */
 export function decodeData(message: Uint8Array): WriteData {
   const bytes = tryBytesField(message, WRITE_DATA_FIELD);
   if (bytes !== undefined) return { bytes, last: false };
@@ -117,7 +120,7 @@ export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefi
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));
 }
 
-/** The response of StatPath. It is an object literal, because `create` would add a tenth to a listing's CPU time. */
+/** Returns the response of StatPath, as an object literal: with `create`, a listing takes a tenth more CPU time. */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
   return {

@@ -26,7 +26,7 @@ export interface Capabilities {
   readonly healthWatches: HealthWatches;
   readonly exec: Exec;
   readonly files: Files;
-  /** Loads the module at its first call. */
+  /** Loads the code of Directories when it is called for the first time. */
   readonly directories: () => Promise<Directories>;
   readonly hooks: Hooks;
   readonly restore: Restore<Connection>;

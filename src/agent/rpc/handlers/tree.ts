@@ -47,7 +47,8 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
   };
   const report = (writer: TreeWriter): void => send(writer.progress, { newFailures: [...writer.takeFailures()] });
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
-    // Tells the client what this agent supports. A client may wait for this answer before it starts to read a source that can be read only once.
+    // Reports which features this agent supports. A client may wait for this answer before it starts to read a source
+    // that can be read only once.
     send(writer.progress, { holes: true, itemFailures: true });
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
@@ -56,8 +57,8 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
       // need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // If this write fails, nobody awaits `coming`. The no-op handler keeps its error from becoming an unhandled
-      // rejection.
+      // If this write fails, `coming` is never awaited. The no-op handler prevents a rejection of `coming` from being
+      // unhandled.
       coming.catch(() => undefined);
       // The items are views of the message, so it is released only after they were written.
       await take(writer, next.bytes);
@@ -117,7 +118,7 @@ function treeItem(item: ItemMessage): TreeItem {
   };
 }
 
-/** Serves ReadTree. Small files are sent several to a message, and large files in chunks. */
+/** Serves ReadTree. A message contains several small files, or one chunk of a large file. */
 export async function serveReadTree(directories: Directories, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
     const message = create(ReadTreeResponseSchema, { part: { case: "hole", value: bytes } });
