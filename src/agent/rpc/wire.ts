@@ -8,9 +8,9 @@ const FIXED64 = 1;
 const FIXED32 = 5;
 
 /**
- * Largest number of fields in a request, including nested messages. Valid requests have at most about a dozen. But 4
- * MiB can contain two million empty fields, and the decoder would create an object for each. Requests with many items,
- * such as WriteTree, have decoders and limits of their own.
+ * Largest number of fields in a request, including the fields of nested messages. Valid requests have at most about a
+ * dozen. But 4 MiB can contain two million empty fields, and the decoder would create an object for each. Requests with
+ * many items, such as WriteTree, have decoders and limits of their own.
  */
 export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot have more fields than the limit, because a field has at least two bytes. */
@@ -94,7 +94,10 @@ function damaged(): Error {
   return malformedMessage("the request is not a valid protobuf message");
 }
 
-/** Throws `refusal` for a message with more fields than `limit`, before it is decoded; AgentError if it is malformed. */
+/**
+ * Counts the fields of a message that is not decoded yet. If there are more than `limit`, throws the error that
+ * `refusal` returns. Throws AgentError if the message is malformed.
+ */
 export function checkFieldCount(
   schema: DescMessage,
   bytes: Uint8Array,

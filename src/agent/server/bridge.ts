@@ -63,7 +63,10 @@ function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
 }
 
-/** Whether Node's event loop can read and write the descriptor. For other types, such as devices, Node uses threads. */
+/**
+ * Whether Node's event loop can read and write the descriptor. For other types of files, such as devices, Node uses
+ * threads.
+ */
 function isStream(fd: number): boolean {
   const status = fstatSync(fd);
   return status.isFIFO() || status.isSocket();

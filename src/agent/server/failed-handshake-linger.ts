@@ -3,7 +3,7 @@ import { stopReading } from "../internals/index.ts";
 
 /** Time for a client to read the TLS alert after its handshake failed. */
 const LINGER_MS = 500;
-/** Largest number of sockets that are kept open at once. A further socket closes the oldest. */
+/** Largest number of sockets that are kept open at once. If there is one more, the oldest socket is closed. */
 const LINGERING_LIMIT = 64;
 
 /**
@@ -31,7 +31,7 @@ export class FailedHandshakeLinger {
     Reflect.deleteProperty(socket, "destroy");
   }
 
-  /** Ends the connection after the data that was written, and closes the socket a little later. */
+  /** Ends the connection after the data that was written, and closes the socket after at most LINGER_MS. */
   begin(socket: Socket): void {
     if (socket.destroyed || this.#lingering.has(socket)) return;
     const end = setTimeout(() => this.#end(socket), LINGER_MS);

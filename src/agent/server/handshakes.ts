@@ -5,7 +5,7 @@ import { type AcceptedConnection, connectionOf } from "../listening/index.ts";
 import { FailedHandshakeLinger } from "./failed-handshake-linger.ts";
 import { handshakeFailure, isIssuedBy, peerCertificate, secureContextOptions, tlsOptions } from "./tls.ts";
 
-/** Makes the TLS handshakes of the TCP listener's connections, and rejects clients without a valid certificate. */
+/** Makes the TLS handshakes of a listener's connections, and rejects clients without a valid certificate. */
 export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
@@ -66,7 +66,7 @@ export class Handshakes {
 
   #failed(connection: AcceptedConnection, error: Error): void {
     const code = errnoOf(error);
-    // Not worth a warning: the client disconnected, as health checks of load balancers do.
+    // The client has disconnected, as health checks of load balancers do. This is not worth a warning.
     if (code === "ECONNRESET") {
       this.#log.debug("connection_unused", { listener: "tcp", peer: connection.peer.address });
       connection.destroy();
@@ -74,7 +74,7 @@ export class Handshakes {
     }
     connection.failed(handshakeFailure(error));
     connection.closing();
-    // For its own errors, OpenSSL sends an alert that the client should be able to read.
+    // For an error of OpenSSL itself, OpenSSL sends an alert, which the client should be able to read.
     if (code?.startsWith("ERR_SSL_") === true) this.#linger.begin(connection.socket);
     else connection.destroy();
   }

@@ -38,10 +38,13 @@ export interface ManagementServerOptions {
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
-  /** Detects connections that are lost because no descriptor is left. If undefined, they are not logged. */
+  /**
+   * Detects connections that are lost because the agent has no free descriptor. If undefined, lost connections are not
+   * logged.
+   */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Detects lost TCP peers. If undefined, they are detected only by keepalive, which does not work while sent data is
+   * Detects lost TCP peers. If undefined, only keepalive detects lost peers. Keepalive does not work while sent data is
    * unacknowledged, because the kernel then sends no probes.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
@@ -54,7 +57,7 @@ export interface ServerLimits {
   readonly connections: number;
   /** Deadline for the TLS handshake. The headers of the first request then have a deadline of the same length. */
   readonly handshakeTimeoutMs: number;
-  /** Interval of PINGs. A new client may replace a connection whose PING was not answered for this long. */
+  /** Interval of PINGs. A new client may replace a connection whose PING was not answered for `evictAfterSilentMs`. */
   readonly pingIntervalMs: number;
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
@@ -79,8 +82,8 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
 };
 
 /**
- * Number of connections that are accepted above the limit of a listener. Their calls are refused with a reason
- * (Acceptor).
+ * Number of connections that are accepted above the limit of a listener. Their first call gets a place or is refused
+ * with a reason (Acceptor).
  */
 const SURPLUS_CONNECTIONS = 16;
 
@@ -98,9 +101,9 @@ type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
 /**
- * Largest write to vsock. Kernels since 6.17, and stable kernels with the same patch, pass more than 32 KiB to the
- * device in several buffers. Some devices use only the first buffer or mix up the buffers: vhost-device-vsock 0.3.0
- * (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
+ * Largest number of bytes per write to a vsock socket. Kernels since 6.17, and stable kernels with the same patch, pass
+ * more than 32 KiB to the device in several buffers. Some devices use only the first buffer or mix up the buffers:
+ * vhost-device-vsock 0.3.0 (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
  */
 const VSOCK_WRITE_BYTES = 16 * 1024;
 
@@ -262,7 +265,8 @@ export class ManagementServer {
     }
     if (this.#served.size === 0) return;
     for (const http2 of this.#served.values()) http2.drain();
-    // Closes every connection as soon as its complete answers are written, within 5 s whatever its peer does.
+    // After the grace period, aborts the remaining calls and closes each connection as soon as its answers are written,
+    // at most 5 s later.
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());
       for (const http2 of this.#served.values()) http2.close();

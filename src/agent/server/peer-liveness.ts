@@ -15,7 +15,10 @@ export interface LivenessLimits {
   readonly unacknowledgedMs: number;
 }
 
-/** With both methods a lost peer is detected after 20 to 30 seconds. The kernel's keepalive times are whole seconds. */
+/**
+ * With keepalive and with checks for acknowledgements, a lost peer is detected after 20 to 30 seconds. The kernel's
+ * keepalive times are whole seconds.
+ */
 export const DEFAULT_LIVENESS: LivenessLimits = {
   keepAliveIdleMs: 10_000,
   keepAliveIntervalMs: 5_000,

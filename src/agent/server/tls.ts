@@ -7,8 +7,8 @@ import { errnoOf } from "../../shared/errors.ts";
 /**
  * The options of the TLS server: TLS 1.3, HTTP/2, a required client certificate, and no session resumption. Session
  * tickets are not secure here, because anyone who has a ticket could use it, also with clones of this guest. A client
- * without a valid certificate gets a TLS alert before any frame of HTTP/2 (internals/handshakes.c). If it had received
- * a frame before, gRPC clients would not report the alert but reconnect until the deadline of their call.
+ * without a valid certificate gets a TLS alert before any frame of HTTP/2 (internals/handshakes.c). The order matters:
+ * after a frame, gRPC clients do not report an alert, but reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -52,8 +52,8 @@ export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial):
 }
 
 /**
- * The certificate of a client whose handshake is complete. Returns undefined if the client has none; its data must then
- * not be read.
+ * The certificate of a client whose handshake is complete. Returns undefined if the client has no certificate; the
+ * client's data must then not be read.
  */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();

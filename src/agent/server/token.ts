@@ -8,11 +8,11 @@ const TOKEN_METADATA_KEY = "svc-instance-token";
 /** How an authenticator checks the instance token. */
 export interface TokenCheck {
   /**
-   * Returns the digest of a token that a caller sends, in visible ASCII. From then on the agent does not keep the token
-   * itself.
+   * Returns the digest, in visible ASCII, of a token that a caller has sent. The agent keeps only the digest, not the
+   * token itself.
    */
   digest(candidate: Uint8Array): string;
-  /** Whether `digest` is that of the instance token. Takes constant time, also for undefined. */
+  /** Whether `digest` is the digest of the instance token. Takes constant time, also for undefined. */
   matches(digest: string | undefined): boolean;
   /** Identifies the current token: returns another object after the token has changed. */
   readonly current: () => object;

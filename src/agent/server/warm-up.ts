@@ -20,7 +20,9 @@ const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
-/** The calls that a node makes after a restore. The router must start no commands and run no real restore steps. */
+/**
+ * The calls that a node agent makes after a restore. The router must start no commands and run no real restore steps.
+ */
 function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
   const start = { args: ["true"], env: { LANG: "C" } };
@@ -59,8 +61,8 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 /**
  * Loads and runs once the code for a first connection and its first calls, so that no client has to wait for this.
  * Makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. The client's side sends no
- * certificate and accepts any. Logs nothing, and does not count as user activity. Never rejects. Resolves within five
- * seconds (or `limitMs`), plus at most a second for closing the streams.
+ * certificate and accepts any certificate. Logs nothing, and does not count as user activity. Never rejects. Resolves
+ * within five seconds (or `limitMs`), plus at most a second for closing the streams.
  *
  * @param server used by this warm-up alone (`serverInMemory`). For a rehearsal of the first calls after a restore, its
  *   router must not start commands or run real restore steps.
@@ -114,7 +116,8 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The client needs no certificate here, because the agent has none that the configured CA has issued.
+  // The client of this handshake needs no certificate, because the agent has no certificate that the configured CA has
+  // issued.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

@@ -125,7 +125,7 @@ export class CommandStarter {
     try {
       return await this.#spawnIn(chosenCwd === "" ? user.home : chosenCwd, command, user, abort);
     } catch (error) {
-      // If the user's home directory, the default, does not exist, start the command in `/` instead.
+      // If the default, the user's home directory, cannot be entered, the command starts in `/` instead.
       const isHome = chosenCwd === "" && error instanceof AgentError && error.metadata["step"] === "chdir";
       if (!isHome || abort?.aborted === true) throw error;
     }
@@ -175,8 +175,8 @@ export class CommandStarter {
   }
 
   /**
-   * Caches the last result: files that have not changed are passed as the same byte arrays, and most commands run as
-   * one user.
+   * Caches the last result, because most commands run as the same user. A file that has not changed is passed as the
+   * same byte array, so the cache compares only references.
    */
   #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
     const last = this.#last;
@@ -197,7 +197,7 @@ function personalVariables({ home, name, shell }: ResolvedUser): Map<string, str
   ]);
 }
 
-/** PATH for the search of a command if the environment sets none. The environment itself is not changed. */
+/** PATH for the search of a command if the environment has no PATH. The environment itself is not changed. */
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**

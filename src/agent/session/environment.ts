@@ -56,7 +56,7 @@ function withVariables(environment: Environment, variables: Variables): Environm
   return [...kept, ...entries(variables)];
 }
 
-/** Returns `environment`, and those of `variables` that it does not set. */
+/** Returns `environment`, extended by those of `variables` that it does not set. */
 export function withDefaults(environment: Environment, variables: Variables): Environment {
   const missing = entries(new Map([...variables].filter(([name]) => !environment.some(isNamed(name)))));
   return missing.length === 0 ? environment : [...environment, ...missing];
@@ -92,8 +92,8 @@ export function directoryVariables(cwd: string): Map<string, string | undefined>
 }
 
 /**
- * The spec's variables without SVC_WORKLOAD_SOCKET: a spec that sets it must not pass it to commands other than the
- * workload.
+ * The spec's variables without SVC_WORKLOAD_SOCKET: even if the spec sets SVC_WORKLOAD_SOCKET, only the workload gets
+ * this variable.
  */
 function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const variables = new Map(processEnv);
@@ -105,7 +105,7 @@ function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<
 export interface EnvironmentSources {
   /** The environment that the agent was started with, byte for byte. */
   readonly inherited: Environment;
-  /** Names of the bootstrap channel. */
+  /** Names of the bootstrap variables, which children do not inherit from the agent. */
   readonly bootstrapNames: readonly string[];
   /** The field `Process.env` of SVC_PROCESS_SPEC. */
   readonly processEnv: ReadonlyMap<string, string>;
@@ -152,8 +152,10 @@ export class SessionEnvironment {
   /**
    * Builds an environment from three layers. A later layer overrides an earlier one:
    *
-   * 1. The inherited environment, without the bootstrap variables and with `replaced` 2. `Process.env` 3. `requested`. It
-   *    may even set a bootstrap variable: only inherited values of these are removed.
+   * - The first layer is the inherited environment, without the bootstrap variables and with the changes of `replaced`.
+   * - The second layer is `Process.env`.
+   * - The third layer is `requested`. It may even set a bootstrap variable, because only inherited values of bootstrap
+   *   variables are removed.
    *
    * @param replaced new values of inherited variables; an undefined value removes the variable
    */

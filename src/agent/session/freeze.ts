@@ -11,8 +11,8 @@ import {
 } from "../domain/index.ts";
 
 /**
- * The time until a frozen session thaws is measured in ticks. Each tick counts as at most twice this length, because
- * when a guest resumes, the monotonic clock may jump by the whole time for which the guest was suspended.
+ * The time until a frozen session thaws is measured in ticks. Each tick counts as at most LONGEST_TICK_MS, because when
+ * a guest resumes, the monotonic clock may jump by the whole time for which the guest was suspended.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
@@ -36,7 +36,7 @@ export interface DutiesThaw {
   readonly thawedWithoutDuties: boolean;
 }
 
-/** Whether the restore steps leave a frozen session frozen. */
+/** The reasons for which the restore steps may leave a frozen session frozen. */
 export interface DutiesEnd {
   /** Whether the caller has requested that the session stays frozen (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
@@ -94,7 +94,7 @@ type State =
 
 const LIVE: State = { kind: "live" };
 
-/** A report that nothing is frozen. */
+/** Returns a report that nothing is frozen. */
 export function notFrozen(problem: FreezeProblem): FreezeReport {
   return { frozen: false, processes: 0, pending: undefined, problem };
 }
@@ -143,7 +143,7 @@ export class SessionFreeze {
     return this.#state.kind === "frozen";
   }
 
-  /** Whether the session was thawed without restore steps, and none have run since. */
+  /** Whether the session was thawed without restore steps, and no restore steps have run since. */
   get thawedWithoutDuties(): boolean {
     return this.#thawedWithoutDuties;
   }
@@ -159,7 +159,10 @@ export class SessionFreeze {
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 
-  /** Calls `start`. While the session is frozen, throws as `check` does instead. */
+  /**
+   * Calls `start`, which starts a command. While no command may start, does not call `start` and throws the error of
+   * `check`.
+   */
   async admit<Started>(start: () => Promise<Started>): Promise<Started> {
     this.check();
     const started = start();
@@ -192,8 +195,8 @@ export class SessionFreeze {
       signal.throwIfAborted();
       await prepare();
       signal.throwIfAborted();
-      // This is checked because in the meantime the agent may have begun to shut down, or a signal may have asked the
-      // session to end.
+      // The state is checked because in the meantime the agent may have begun to shut down, or a signal may have asked
+      // the session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       sessionClock.freeze();
@@ -220,14 +223,16 @@ export class SessionFreeze {
     }
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
-    // This is checked because a short freeze_ms may already be over, or the agent may have begun to shut down.
+    // The state is checked again, because a short freeze_ms may already be over, or the agent may have begun to shut
+    // down.
     return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
   }
 
   /**
-   * Called by the restore steps. Thaws a frozen session, unless the client keeps it frozen (`keep`). If an earlier call
-   * has kept this freeze, an invalid spec file also keeps the session frozen: the client is writing the files of a
-   * fork, and the fork must not run with the variables of the original. The caller of this function resumes ready_cmd.
+   * Called by the restore steps. Thaws a frozen session, unless the client keeps it frozen (`keep`). Once a call during
+   * this freeze had `keep`, an invalid spec file also keeps the session frozen: the client is then writing the files of
+   * a fork of this guest, and the fork must not run with the variables of the original. The caller of this function
+   * resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;
@@ -275,7 +280,7 @@ export class SessionFreeze {
     return notFrozen(problem);
   }
 
-  /** Resumes after a failed freeze. */
+  /** Permits starts of commands and resumes ready_cmd after a failed freeze. */
   #resumeAfterFailure(): void {
     this.#parts.sessionClock.thaw();
     this.#state = LIVE;
@@ -299,8 +304,8 @@ export class SessionFreeze {
   }
 
   /**
-   * Thaws the session. If a spec file is invalid, kills it instead, because its processes must not run at all, not even
-   * to clean up.
+   * Thaws the session. If a spec file is invalid, kills the session instead, because its processes must not run at all,
+   * not even to clean up.
    */
   #endWithoutDuties(why: FrozenEnd): void {
     if (this.#state.kind === "frozen" && this.#state.specRefused) {

@@ -8,7 +8,7 @@ import {
   type StatusName,
 } from "../domain/index.ts";
 
-/** The command is missing, not executable, or not a program. */
+/** Failures of commands that are missing, not executable, or not a program. */
 const notFound = (problem: string): Failure => ["NOT_FOUND", "EXEC_NOT_FOUND", problem];
 const denied = (problem: string): Failure => ["PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem];
 const badFormat = (problem: string): Failure => ["FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem];

@@ -32,10 +32,10 @@ interface GroupEntry {
 /**
  * Resolves `user`, `uid`, `user:group` or `uid:gid` by the rules of moby:
  *
- * - A number always means an id. An id needs no entry (its group is then 0); a name needs one. The first matching entry
- *   is used.
+ * - A number always means an id. An id needs no entry in the file (the primary group is then 0), but a name requires an
+ *   entry. The first matching entry is used.
  * - Supplementary groups of /etc/group are used only if no group is specified. `user:` is the same as `user`.
- * - The files are compared byte for byte. Malformed lines are ignored, and a missing file counts as empty.
+ * - Names are compared byte for byte. Malformed lines are ignored, and a missing file counts as empty.
  *
  * One difference: `:group` is rejected, although it means user id 0 in moby. A missing name is not a request for root.
  *
@@ -61,7 +61,9 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/** Longest wait for /etc/passwd if a name is only shown. The file may be on a file system that hangs. */
+/**
+ * Longest wait for /etc/passwd if a user name is needed only to be shown. The file may be on a file system that hangs.
+ */
 const NAME_WAIT_MS = 1_000;
 
 /**

@@ -7,7 +7,7 @@ const REFUSED: Failure = [
 ];
 const NO_SUCH_SOCKET: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "the socket does not exist"];
 
-/** Errors of sockets (errno(3)), with what each means. */
+/** Failures by the errno of a socket call (errno(3)). */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ECONNREFUSED: REFUSED,
   EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "the socket is a datagram socket, not a stream socket"],
@@ -25,7 +25,7 @@ const HUNG: Failure = [
   "its file system does not respond; try again when it does",
 ];
 
-/** The error for a port that cannot be reached. Any other error is returned unchanged. */
+/** Returns the error for a port that cannot be reached. Returns an `error` of another cause unchanged. */
 export function portFailure(error: unknown, port: number, hint = ""): unknown {
   return failure(error, `port ${port}`, { port: String(port) }, hint);
 }
@@ -47,7 +47,7 @@ export function portsNotKnown(): AgentError {
   return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);
 }
 
-/** The error for a unix socket that cannot be reached. Any other error is returned unchanged. */
+/** Returns the error for a unix socket that cannot be reached. Returns an `error` of another cause unchanged. */
 export function pathFailure(error: unknown, path: string): unknown {
   return failure(error, JSON.stringify(path), { path });
 }

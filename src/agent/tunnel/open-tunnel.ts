@@ -104,7 +104,7 @@ export class OpenTunnel {
     }
   }
 
-  /** Call it when the agent shuts down. From then on the tunnel does not wait for the client's end. */
+  /** Call it when the agent shuts down. From then on the tunnel does not wait until the client ends its side. */
   shutDown(reason: AgentError): void {
     this.#shutdownReason = reason;
     this.#endIfDone();

@@ -31,9 +31,9 @@ interface Waiter {
   /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** Result of the last poll: an address with a listener on this port, which tunnels cannot reach. */
+  /** Result of the last poll: an address that tunnels cannot reach, and on which a server listens on this port. */
   otherAddress: string | undefined;
-  /** Whether the time limit of this wait is over. The wait fails after one more poll, which begins now. */
+  /** Whether the time limit of this wait is over. In this case, the wait fails after one more poll. */
   isExpired: boolean;
 }
 
@@ -70,7 +70,7 @@ export class PortWatch {
   readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
   readonly #watchers = new Watchers(PORT_WATCH_LIMIT, "end one of them, or call ListPorts instead");
-  /** Callers that want the list of the next poll. */
+  /** Callers that wait for the list of the next poll. */
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
@@ -110,9 +110,9 @@ export class PortWatch {
   }
 
   /**
-   * Finds an address on which something listens on the port, but which tunnels do not reach. Resolves with undefined if
-   * there is none, or if the kernel does not list listeners. Uses a poll that starts after this call, and checks all
-   * listening ports, however many there are.
+   * Finds an address that tunnels do not reach, and on which a server listens on the port. Resolves with undefined if
+   * there is no such address, or if the kernel does not list listeners. Uses a poll that starts after this call, and
+   * checks all listening ports, however many there are.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();
@@ -172,8 +172,7 @@ export class PortWatch {
   #nextList(): Promise<PortList> {
     const asking = Promise.withResolvers<PortList>();
     this.#asking.push(asking);
-    // When this promise rejects, nobody may be waiting for it any longer. The no-op handler prevents an unhandled
-    // rejection.
+    // This promise may reject after its caller has stopped waiting. The no-op handler prevents an unhandled rejection.
     asking.promise.catch(() => undefined);
     return asking.promise;
   }

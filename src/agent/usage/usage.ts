@@ -76,7 +76,7 @@ export class Usage {
    * Sends a report at once, and then at intervals. Never resolves.
    *
    * @throws AgentError INVALID_ARGUMENT; RESOURCE_EXHAUSTED if there are too many watchers; the reason of the signal or
-   *   of `leave`
+   *   of `shutDown`
    */
   async watch(intervalMs: number, watcher: UsageWatcher): Promise<never> {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {

@@ -10,7 +10,7 @@ export interface WorkloadLimits {
   readonly headersTimeoutMs: number;
   /** Time from a request's headers (with HTTP/1, from the beginning of the connection) to the end of its response. */
   readonly requestTimeoutMs: number;
-  /** Time without any traffic. */
+  /** Time without any traffic after which a connection is closed. */
   readonly idleTimeoutMs: number;
   /** Age at which an HTTP/2 connection accepts no more requests. */
   readonly connectionAgeMs: number;

@@ -10,7 +10,10 @@ const SOCKET_MODE = 0o666;
 
 export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits"> {
   readonly log: Log;
-  /** Called when a connection is lost because no descriptor is left. If undefined, this is not logged. */
+  /**
+   * Detects connections that are lost because the agent has no free descriptor. If undefined, lost connections are not
+   * logged.
+   */
   readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<WorkloadLimits>;
 }
@@ -91,8 +94,8 @@ function dropAfter(connection: AcceptedConnection, delayMs: number, problem: str
 const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**
- * Distinguishes HTTP/2 from HTTP/1 by the first bytes, and puts them back into the socket. Does not call back if the
- * connection ends before that.
+ * Distinguishes HTTP/2 from HTTP/1 by the first bytes, and puts them back into the socket. Does not call `found` if the
+ * connection ends before the protocol is known.
  */
 function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);

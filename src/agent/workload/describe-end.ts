@@ -1,7 +1,10 @@
 import { constants } from "node:os";
 import { type ProcessEnd, Signal } from "../domain/index.ts";
 
-/** Shells and container runtimes report a command that a signal ended as 128 plus its number. */
+/**
+ * If a signal has ended a command, shells and container runtimes report 128 plus the signal's number as the exit
+ * status.
+ */
 const SIGNAL_BASE = 128;
 
 /** Why the agent ended the workload: a stop, or the kill of its frozen session. Undefined if the agent did not end it. */

@@ -70,7 +70,10 @@ export class Workload {
     return this.#running;
   }
 
-  /** How the workload ended, as a sentence for people. Before its end it says that it has not ended. */
+  /**
+   * How the workload ended, as a sentence for people. Before the workload's end, the sentence says that it has not
+   * ended.
+   */
   get endDescription(): string {
     return this.#endDescription;
   }
@@ -85,7 +88,7 @@ export class Workload {
    * or when its start was abandoned. `ended` resolves with the exit code for the agent: that of the workload, or 128 +
    * n if signal n ended it. Call `stop` after the end in any case, because descendants may be left.
    *
-   * @throws AgentError if it cannot be started
+   * @throws AgentError if the workload cannot be started
    */
   async start(): Promise<{ readonly ended: Promise<number> }> {
     const { starter, spec, log, output } = this.#parts;
@@ -116,7 +119,7 @@ export class Workload {
     this.#startAbort.abort(signal);
   }
 
-  /** Forwards a signal to the workload. Does nothing if it is not running. */
+  /** Forwards a signal to the workload. Does nothing if the workload is not running. */
   forward(signal: number): void {
     if (this.#running) this.#child?.signal(signal);
   }
