@@ -125,9 +125,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   ENOENT: NO_DIRECTORY,
 };
 
-/**
- * Returns the error for an address on which the agent cannot listen. The advice in the message depends on the errno.
- */
+/** Returns the error for an address on which the agent cannot listen. The advice in the message depends on the errno. */
 export function listenError(
   what: string,
   place: Readonly<Record<string, string>>,

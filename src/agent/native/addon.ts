@@ -205,9 +205,7 @@ export interface Addon {
    * bytes that follow. No content for files that are not regular or exceed the limit.
    */
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
-  /**
-   * Gives free memory of the C library's heap back to the kernel. Returns 1 if any memory was given back, otherwise 0.
-   */
+  /** Gives free memory of the C library's heap back to the kernel. Returns 1 if any memory was given back, otherwise 0. */
   trimHeap(): number;
   /** Returns the soft RLIMIT_NOFILE of another process. */
   openFilesLimitOf(pid: number): number;

@@ -28,9 +28,7 @@ export class LauncherChannel implements Signals {
     this.#watch.set(READABLE);
   }
 
-  /**
-   * Announces an intended exit. Without this message, the launcher assumes a crash and kills the remaining processes.
-   */
+  /** Announces an intended exit. Without this message, the launcher assumes a crash and kills the remaining processes. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(EXIT_ANNOUNCED), 0, 1);
   }

@@ -42,8 +42,8 @@ export class ClockDuty {
    * - The host time is at most a minute older than the host time that was applied last. Such a call was delayed or
    *   repeated, and must not set the clock back. An even older host time is applied, because it corrects a clock that
    *   was set wrong.
-   * - The host time is outside of the validity of the caller's certificate. This prevents a caller from setting back
-   *   the clock to make its expired certificate valid again.
+   * - The host time is outside of the validity of the caller's certificate. This prevents a caller from setting back the
+   *   clock to make its expired certificate valid again.
    */
   run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };

@@ -3,9 +3,7 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/**
- * Minimum interval between checks of the files. Changed files are read once they have stayed unchanged for this long.
- */
+/** Minimum interval between checks of the files. Changed files are read once they have stayed unchanged for this long. */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
@@ -54,9 +52,7 @@ export class CredentialRotation {
   #nextReloadMs = Number.NEGATIVE_INFINITY;
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
-  /**
-   * Version for which `#check` reloaded last. `#check` reloads once per version, even if stat(2) and fstat(2) disagree.
-   */
+  /** Version for which `#check` reloaded last. `#check` reloads once per version, even if stat(2) and fstat(2) disagree. */
   #followedVersion: string | undefined;
   /** Version that was rejected and logged. */
   #refusedVersion: string | undefined;

@@ -20,9 +20,7 @@ export class RequestMessages {
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #newShare: () => Share;
-  /**
-   * This request's share of the limit for unread bytes of all requests. Created when this request first buffers bytes.
-   */
+  /** This request's share of the limit for unread bytes of all requests. Created when this request first buffers bytes. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */

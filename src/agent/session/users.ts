@@ -61,9 +61,7 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/**
- * Longest wait for /etc/passwd if a user name is needed only to be shown. The file may be on a file system that hangs.
- */
+/** Longest wait for /etc/passwd if a user name is needed only to be shown. The file may be on a file system that hangs. */
 const NAME_WAIT_MS = 1_000;
 
 /**

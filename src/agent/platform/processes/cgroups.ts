@@ -11,9 +11,7 @@ const NAME_ATTEMPTS = 16;
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
-/**
- * Largest number of cgroups below a session's cgroup that are removed at once; a command may create any number of them.
- */
+/** Largest number of cgroups below a session's cgroup that are removed at once; a command may create any number of them. */
 const REMOVED_LIMIT = 4_096;
 
 /**
