@@ -100,8 +100,8 @@ export function offsetOf(bytes: number | undefined, field: string): bigint | und
 }
 
 /**
- * Rejects a value that is not an object, and unknown option names, because a misspelt option would otherwise be ignored
- * silently.
+ * Checks that the options are an object and that every option name is known. Without this check, a misspelt option
+ * would be ignored silently.
  *
  * @param what name of the object in the error message, such as `options of run`
  * @throws GuestError INVALID_ARGUMENT, whose metadata has the `field`

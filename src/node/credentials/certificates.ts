@@ -1,5 +1,4 @@
-// This import must come before that of the certificate library, because the dependency injection of that library needs
-// it.
+// Import reflect-metadata before the certificate library, whose dependency injection requires it.
 import "reflect-metadata";
 import { randomBytes, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
@@ -26,9 +25,9 @@ export interface Validity {
 const KEY_ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 
 /**
- * Issues a CA for one instance, and two certificates signed by it: the server's (serverAuth; names `serverName`,
- * `localhost` and the loopback addresses) and the client's (clientAuth). Neither certificate is valid in the other
- * role.
+ * Issues a CA for one instance, and two certificates that are signed by the CA. The server's certificate (serverAuth)
+ * is valid for `serverName`, `localhost` and the loopback addresses; the client's certificate is only for clients
+ * (clientAuth).
  */
 export async function issueCertificates(serverName: string, validity: Validity): Promise<InstanceCertificates> {
   const authority = await generateKeys();

@@ -31,7 +31,7 @@ const FILES = {
   token: "token",
 } as const;
 
-/** The client's files of a credential directory. */
+/** The client's credentials, as read from a credential directory. */
 export interface ClientCredentials {
   readonly caPem: Buffer;
   readonly certPem: Buffer;

@@ -69,7 +69,7 @@ export interface KeptStartOptions<Output extends string | Buffer = string>
 
 /** Options of `commands.end`. */
 export interface EndCommandOptions extends CallOptions {
-  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
+  /** Act only on the command with this `execId`. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
   /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
   readonly killSignal?: number | SignalName | undefined;
@@ -91,7 +91,7 @@ export interface EndCommandOptions extends CallOptions {
 
 /** Options of `commands.signal`. */
 export interface SignalCommandOptions extends CallOptions {
-  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
+  /** Act only on the command with this `execId`. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
 }
 

@@ -32,7 +32,7 @@ export interface KeepOptions {
    * min.
    */
   readonly lingerMs?: number | undefined;
-  /** Take over the name of a command that has ended but is not forgotten yet. Default: false. */
+  /** Take over the name from a command that has ended, but that the agent has not forgotten yet. Default: false. */
   readonly replaceEnded?: boolean | undefined;
   /**
    * For how long the command counts as user activity while it runs, whether or not a call is attached to it, in
@@ -95,7 +95,7 @@ export interface KeptOptions extends CallOptions {
 
 /** Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
 export interface AttachOptions extends KeptOptions {
-  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
+  /** Attach only to the command with this `execId`. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
   /**
    * Number of bytes of standard output that the caller already has. If only one stream has an offset, the other stream

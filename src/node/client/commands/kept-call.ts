@@ -37,7 +37,7 @@ export interface KeptParts {
   readonly channel: Channel;
   /** Creates a channel to the agent. The caller closes it. */
   readonly dial: () => Promise<Channel>;
-  /** Dial at every attempt, because credentials may have changed. If false, the existing channel reconnects by itself. */
+  /** Whether to dial at every attempt, as credentials may change. If false, the existing channel reconnects by itself. */
   readonly alwaysDials: boolean;
 }
 
@@ -62,9 +62,9 @@ type State =
   | { readonly kind: "over"; readonly call?: undefined };
 
 /**
- * Presents the successive calls of a kept command as one call. After a reconnect, it requests only output that has not
- * been received, and sends input again that the agent has not acknowledged. Ends with the command, at a permanent
- * error, or when reconnecting takes longer than `resume.timeoutMs`.
+ * Presents the successive calls of a kept command as one call. After a reconnect, requests only the output that it has
+ * not received yet, and sends unacknowledged input again. Ends with the command, at a permanent error, or when
+ * reconnecting takes longer than `resume.timeoutMs`.
  */
 export class KeptCall implements ExecWire {
   readonly #parts: KeptParts;
@@ -178,7 +178,7 @@ export class KeptCall implements ExecWire {
     return new ExecCall(this.#channel.current, { ...options, signal: this.#parts.options.signal }, first);
   }
 
-  /** Listens to a call. As soon as another call is the current one, events of this call are ignored. */
+  /** Handles the events of a call, for as long as that call is the current one. */
   #follow(call: ExecCall): void {
     const own = (tell: () => void): void => {
       if (call === this.#state.call) tell();

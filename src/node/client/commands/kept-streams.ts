@@ -180,7 +180,7 @@ export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
 export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
 
 interface Position {
-  /** Offset at which the output began, plus the size of the gaps that its reader has passed. */
+  /** Offset of the first byte that the agent sent of this output, plus the size of the gaps that its reader has passed. */
   before: number;
   receivedBytes: number;
   /** Gaps that the reader may not have reached yet. `after` is the number of bytes that were received before the gap. */
@@ -239,7 +239,7 @@ export class KeptOutputs {
     return offset;
   }
 
-  /** Acknowledges read bytes at once if there are many, and after a short delay if there are few. */
+  /** Acknowledges the bytes that the reader has read: at once if they are many, and after a short delay if they are few. */
   noteRead(): void {
     const read = this.advanceToRead();
     const { acknowledged } = this;

@@ -120,7 +120,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
     if (inheritsInput !== false) this.#inheritInput(inheritsInput === "terminal");
   }
 
-  /** Process ID in the guest; undefined until the command has started. `started` waits for it. */
+  /** Process ID in the guest; undefined until the command has started. To wait for the ID, await `started`. */
   get pid(): number | undefined {
     return this.#pid;
   }
@@ -217,7 +217,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   async #checkedResult(): Promise<CommandResult> {
-    // After the command's end, an abort still ends the wait for a callback that does not settle.
+    // Even after the command's end, an abort must end the wait for a callback whose promise does not settle.
     const read = this.#signal === undefined ? this.#read : orAborted(this.#read, this.#signal);
     const [result] = await Promise.all([this.#end.promise, read]);
     if (this.#checked === undefined || result.exitCode === 0) return result;

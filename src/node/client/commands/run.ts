@@ -46,7 +46,7 @@ export interface RunOptions<Output extends string | Buffer = string> extends Run
   readonly encoding?: (Output extends string ? "utf8" : "buffer") | undefined;
 }
 
-/** Sends a process its input and collects all of its output. Rejects with GuestError. */
+/** Runs a command to its end and collects all of its output. Rejects with GuestError. */
 export async function runToEnd(
   command: readonly string[],
   start: (readers: OutputReaders) => GuestProcess,

@@ -15,7 +15,7 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   // This function is asynchronous, because a wire that drops its input calls back at once for the next piece. Without a
   // pause in between, the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
-    // A destroyed stream has already sent the end of input.
+    // Stop when the stream is destroyed, because it has then already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
@@ -107,7 +107,7 @@ export class OutputStream extends Readable {
   /** Adds the next received bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#add(this.#text === undefined ? bytes : this.#text.write(bytes));
-    // If the stream is flowing, its reader has already received the bytes.
+    // Report a read, because the reader of a flowing stream has received the bytes by now.
     this.#onRead?.();
   }
 

@@ -107,7 +107,7 @@ export class ExecCall implements ExecWire {
     });
     let isOver = false;
     const end = (tell: () => void): void => {
-      // A failed call emits "end" as well as "error".
+      // Report only one end, because a failed call emits "end" as well as "error".
       if (!isOver) tell();
       isOver = true;
     };

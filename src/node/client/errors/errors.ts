@@ -159,8 +159,8 @@ function renamed(text: string, from = "", to = from): string {
 }
 
 /**
- * Whether a call failed because its connection was lost or could not be made. The agent's own UNAVAILABLE, which it
- * sends while it shuts down, has a reason.
+ * Whether a call failed because its connection was lost or could not be made. Returns false for an UNAVAILABLE with a
+ * reason, which the agent sends while it shuts down.
  */
 export function isLost(error: unknown): error is GuestError {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
@@ -197,15 +197,15 @@ export interface FailedCall {
   readonly service: string;
   readonly signal: AbortSignal | undefined;
   readonly agentVersion: string | undefined;
-  /** Why there is no connection, if the link knows. */
+  /** Why there is no connection; undefined if the link does not know. */
   readonly linkFailure: Cause | undefined;
   /** The time limit at which the attempt to connect was ended; undefined if the call failed for another reason. */
   readonly connectTimeoutMs?: number | undefined;
 }
 
 /**
- * Creates the GuestError for a call that failed with a gRPC status. If the signal is aborted, the error says so
- * instead.
+ * Creates the GuestError for a call that failed with a gRPC status. If the caller's signal is aborted, creates the
+ * error for an aborted call instead.
  */
 export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);

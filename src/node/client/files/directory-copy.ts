@@ -11,7 +11,7 @@ import { WRITE_TREE } from "./write-tree.ts";
 export interface DirectoryCopy {
   readonly files: number;
   readonly bytes: number;
-  /** Paths, relative to the directory, of entries that cannot be copied: devices, FIFOs and sockets. */
+  /** Paths of devices, FIFOs and sockets, which cannot be copied. The paths are relative to the directory. */
   readonly skipped: readonly string[];
 }
 

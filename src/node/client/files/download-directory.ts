@@ -36,7 +36,7 @@ import type { ArchiveEntry, LeftEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 
-/** The guest's directory to copy. */
+/** The directory in the guest that is copied, and the calls to the guest. */
 export interface DownloadSource {
   readonly files: CopyCalls;
   readonly channel: Channel;
@@ -65,7 +65,8 @@ export async function downloadDirectory(
       return { ...copied, skipped: left.skipped };
     } catch (error) {
       if (!(error instanceof GuestError) || resumes === RESUMES || limit.isOver || !isBegun) throw error;
-      // DEADLINE_EXCEEDED may come from the shorter limit of `reached`, while the whole copy still has time.
+      // DEADLINE_EXCEEDED may come from the time limit of a single reconnect, which is shorter than the limit of the
+      // copy.
       const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
       if (!isAway && !isLost(error)) throw error;
       options.onReconnect?.(error);

@@ -218,8 +218,8 @@ export class Files {
   }
 
   /**
-   * Lists the entries of a directory as they arrive, even millions. The call starts when the caller begins to iterate;
-   * leaving the loop cancels it.
+   * Lists the entries of a directory, even millions, and yields each as it arrives. The call starts when the caller
+   * begins to iterate; leaving the loop cancels the call.
    */
   opendir(path: GuestPath, options: OpendirOptions = {}): Listing {
     return new Listing(this.#channel, path, options);
@@ -344,7 +344,7 @@ export class Files {
 
   /**
    * Reads a directory with everything in it, including content, in one stream. The call starts when the caller begins
-   * to iterate; leaving the loop cancels it.
+   * to iterate; leaving the loop cancels the call.
    */
   readTree(path: GuestPath, options: ReadTreeOptions = {}): TreeReading {
     return new TreeReading(new ArchiveReading(this.#channel, path, options));

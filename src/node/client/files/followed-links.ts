@@ -54,7 +54,8 @@ async function* target(
       const { mode, uid, gid } = attributes;
       const head = { type: "directory", name, linkTarget: NONE, mode, uid, gid, size: 0 } as const;
       yield { ...head, mtimeNs: timeNs, mtimeSeconds: secondsNotBefore(timeNs), content: nothing() };
-      // readTree follows a link at the end of its path only if a component comes after it.
+      // Append ".", because readTree follows a link at the end of a path only if another component comes after the
+      // link.
       const below = guest.readTree(joined(path, CURRENT_DIRECTORY), ({ rawName, errno }) =>
         fail({ rawName: joined(name, rawName), errno }),
       );

@@ -32,7 +32,7 @@ export interface TreeEntry {
   readonly mtime: Date;
   /** Nanoseconds of `mtime` since its last full second. */
   readonly mtimeNanos: number;
-  /** Seconds since 1970 as a decimal text. Only set if Date cannot express the time. */
+  /** Modification time in seconds since 1970, as a decimal text. Only set if Date cannot express the time. */
   readonly mtimeSeconds?: string;
   /** Whether the file is sparse. */
   readonly sparse: boolean;

@@ -130,7 +130,7 @@ export async function writeTree(
     throw await channel.failure(cause, FileTree.method.writeTree, options.signal);
   }
   if (result?.done !== true) throw unreadable("has no result");
-  // An agent before 0.4.0 reports failures only at the end.
+  // An agent before 0.4.0 reports failures only at the end, so call `onFailure` for them now.
   if (!takes.itemFailures) for (const failed of result.failures) onFailure?.(leftOf(failed));
   return unsent.with(resultOf(result.items, result.failed, result.failures));
 }

@@ -335,7 +335,10 @@ function orBytes<Desc extends DescMessage>(schema: Desc): (message: MessageShape
   return (message) => (Buffer.isBuffer(message) ? message : serialize(message));
 }
 
-/** The `bytes` fields of the result are views of the received message, so nothing is copied. */
+/**
+ * Returns a function that decodes a message. The `bytes` fields of its result are views of the received message, so
+ * nothing is copied.
+ */
 function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) => MessageShape<Desc> {
   return (bytes) => fromBinary(schema, bytes);
 }

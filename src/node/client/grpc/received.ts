@@ -3,7 +3,7 @@ import type { ServiceError } from "@grpc/grpc-js";
 import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
 import { failure, GuestError } from "../errors/errors.ts";
 
-/** How the messages of a server stream become values. */
+/** Converts the messages of a server stream to values, and observes the end of the stream. */
 export interface Reception<Message, Value> {
   decode(message: Message): Iterable<Value>;
   /**
@@ -32,7 +32,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // Cancel the call first: `return` of a generator waits for its pending `next`, which may wait for the agent
       // indefinitely.
       left.abort();
-      // `return` of a generator that was never started does not run its `finally` block.
+      // Report the end here, because `return` of a generator that was never started runs none of its code.
       reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the caller stopped reading the stream before its end"));
       return values.return(undefined);
     },

@@ -51,7 +51,7 @@ export interface DutiesOptions {
    */
   readonly reachTimeoutMs?: number | undefined;
   /**
-   * Time limit of each call that runs the restore steps, in milliseconds. It counts from when the agent has been
+   * Time limit of each call that runs the restore steps, in milliseconds. The time begins when the agent has been
    * reached. Default: Infinity, which means no limit.
    */
   readonly dutiesTimeoutMs?: number | undefined;
@@ -166,8 +166,8 @@ function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
 }
 
 /**
- * Calls `dial`. Rejects with GuestError when the time of the restore is over, and at `untilMs` (by performance.now()).
- * If `dial` returns a client after that, the client is closed.
+ * Calls `dial`. Rejects with GuestError at `untilMs` (by performance.now()), or at the time limit of the restore if
+ * that is earlier. If `dial` returns a client later, the client is closed.
  */
 async function dialled(
   dial: Dial,

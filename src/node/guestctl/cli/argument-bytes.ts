@@ -33,7 +33,10 @@ export function restoredArguments(args: readonly string[]): readonly string[] {
   });
 }
 
-/** Like `alteredArgument`, but for a variable of guestctl's environment. */
+/**
+ * Returns the error message for an environment variable of guestctl that is not valid UTF-8; undefined if the variable
+ * is valid.
+ */
 export function alteredVariable(name: string, value: string): string | undefined {
   if (!value.includes(REPLACEMENT)) return undefined;
   const prefix = Buffer.from(`${name}=`);

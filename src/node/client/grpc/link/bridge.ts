@@ -8,7 +8,10 @@ import { HEAD_BYTES, quotedLine, unlikeHttp2 } from "./first-bytes.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 import { listenPrivately, type PrivateListener } from "./private-listener.ts";
 
-/** Connects through a command, which is started once for each connection. grpc-js dials a private listener. */
+/**
+ * Connects to an agent through a command, which is started once for each connection. grpc-js dials a private listener,
+ * and each accepted connection is joined to a new command.
+ */
 export class BridgeLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();

@@ -16,8 +16,8 @@ export type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 const LEAVE_MS = 2_000;
 
 /**
- * Starts a command that does not keep this process alive. Throws if it cannot be started with its arguments or with the
- * resources of this process; the caller gets other failures as the event "error".
+ * Starts a command that does not keep this process alive. Throws if an argument is invalid or this process has too many
+ * open files. The child reports any other failure to start with its event "error".
  */
 export function startChild({ program, args, env }: ChildCommand): Child {
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"], ...(env && { env: { ...env } }) });

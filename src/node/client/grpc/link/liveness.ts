@@ -39,8 +39,8 @@ export class Liveness {
   /** Sockets on which grpc-js is making connections, with their timeout timers. */
   readonly #sockets = new Map<Socket, NodeJS.Timeout | undefined>();
   /**
-   * Connections that have been ready, including those that drain. For each, the number of checks since it last received
-   * bytes.
+   * Connections that have been ready, including those that drain. The value of each has the number of checks since the
+   * connection last received bytes.
    */
   readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietChecks: number }>();
   #calls = 0;
