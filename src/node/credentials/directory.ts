@@ -39,7 +39,10 @@ export interface ClientCredentials {
   readonly token: string;
 }
 
-/** Returns the environment variables that tell an agent which files of this directory contain its credentials. */
+/**
+ * Returns environment variables for an agent. They name the files of this directory that contain the agent's
+ * credentials.
+ */
 export function agentVariables(directory: string): Readonly<Record<string, string>> {
   const path = (name: string): string => join(resolve(directory), name);
   return {

@@ -9,8 +9,8 @@ const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKN
 /**
  * Whether reconnecting may succeed with the address and credentials that are current at the time of the attempt. True
  * if the connection was lost or could not be made, or if the agent has too many connections. Also true if the agent
- * refuses the token or the client's certificate: a restore or a renewal may have replaced these credentials on one side
- * only, until now. Says nothing about whether the failed call was executed.
+ * refuses the token or the client's certificate: a restore or a renewal may so far have replaced these credentials on
+ * only one side. Says nothing about whether the failed call was executed.
  */
 export function isTransient(error: unknown): error is GuestError {
   if (!(error instanceof GuestError)) return false;

@@ -322,10 +322,10 @@ export class Files {
 
   /**
    * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
-   * `upload`, but never copies setuid bits, copies owners only with `keepOwners`, and applies the umask to modes.
-   * Changes nothing outside of the local directory, whatever the guest sends. Calls `onFailure` for each entry that
-   * cannot be read in the guest or written locally, copies all others, and then rejects with COPY_INCOMPLETE. If the
-   * local directory cannot be created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
+   * `upload`, but never copies setuid, setgid and sticky bits, and applies the umask to modes. Changes nothing outside
+   * of the local directory, whatever the guest sends. Calls `onFailure` for each entry that cannot be read in the guest
+   * or written locally, copies all others, and then rejects with COPY_INCOMPLETE. If the local directory cannot be
+   * created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
     const { downloadDirectory } = await import("./download-directory.ts");

@@ -30,9 +30,9 @@ const NONE = new Uint8Array(0);
 type Step = IteratorResult<SentEntry | undefined, unknown>;
 
 /**
- * The entries of a tree. An iterator that skips entries may yield undefined in place of each, so that the sender can
- * give other work of the event loop a turn. An asynchronous iterator may return an entry without a promise, which takes
- * less CPU time.
+ * The entries of a tree. An iterator that skips entries may yield undefined in place of each skipped entry, so that the
+ * sender can give other work of the event loop a turn. An asynchronous iterator may return an entry without a promise,
+ * which takes less CPU time.
  */
 export type SentEntries =
   | Iterable<SentEntry | undefined>

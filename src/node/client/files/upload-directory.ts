@@ -283,8 +283,8 @@ class Upload {
   }
 
   /**
-   * Whether a reported entry is no failure, because `keepExisting` is set and the entry already exists in the guest. An
-   * existing file in place of a directory is a failure.
+   * Whether the agent reported an entry only because it already exists in the guest and `keepExisting` is set. An
+   * existing file in place of a directory is a real failure.
    */
   #isKept({ rawName, errno }: LeftEntry): boolean {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";

@@ -128,7 +128,7 @@ function keyOf({ publicKey }: X509Certificate): Buffer {
   return publicKey.export({ type: "spki", format: "der" });
 }
 
-/** A call of grpc-js, or an object inside a call. These private fields lead from a call to its HTTP/2 stream. */
+/** A call of grpc-js, or an object inside a call. The HTTP/2 stream of a call is reached through these private fields. */
 type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly underlyingCalls?: readonly { readonly call: Part }[];
   readonly http2Stream?: ClientHttp2Stream;
