@@ -37,7 +37,7 @@ const ENDED_CHILD: ChildProcess = {
 };
 
 /**
- * Processes for the rehearsal of a restore: spawn() starts nothing and returns a child that has already written one
- * line and ended.
+ * A replacement of Processes for the rehearsal of a restore: spawn() starts nothing and returns a child that has
+ * already written one line and ended.
  */
 export const FAKE_PROCESSES: Processes = { spawn: () => Promise.resolve(ENDED_CHILD) };

@@ -165,7 +165,7 @@ export class Listeners {
     return this.#management?.dropOtherConnections(keep) ?? 0;
   }
 
-  /** Fails new management calls with `error` from now on, except Exec. Calls in progress continue. */
+  /** From now on, new management calls fail with `error`, except calls of Exec. Calls in progress continue. */
   refuseCalls(error: AgentError): void {
     this.#refusal ??= error;
   }

@@ -6,7 +6,7 @@ export interface Check {
   readonly name: string;
   /** False if the guest lacks the feature. The agent still works, but can do less. */
   readonly ok: boolean;
-  /** What the guest has, or the error with which the kernel refused. */
+  /** The feature that the guest has, or the error with which the kernel refused it. */
   readonly found: string;
   /** What the finding means for the user; for a missing feature, also how to make it available. */
   readonly meaning: string;
@@ -23,7 +23,7 @@ function check(name: string, problem: Problem, found: string, whenGood: string, 
   return { name, ok, found: typeof problem === "string" ? problem : found, meaning: ok ? whenGood : otherwise };
 }
 
-/** cgroup.kill, the newest kernel feature that the agent uses, came with Linux 5.14. */
+/** Version of Linux with the newest kernel feature that the agent uses, which is cgroup.kill. */
 const NEWEST = { major: 5, minor: 14 };
 
 function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
@@ -48,8 +48,8 @@ const MIB = 1024 * 1024;
 /** Memory that suffices for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
 /**
- * Limit of open files that suffices: 256 commands, the maximum, take up to 1,024 descriptors; files and connections
- * take more.
+ * Number of open files that suffices: 256 commands, the maximum, use up to 1,024, and files and connections use the
+ * rest.
  */
 const ENOUGH_OPEN_FILES = 2048;
 
@@ -71,7 +71,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "this kernel has every feature that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, so a process that detaches completely is not killed",
     ),
-    // Seccomp filters of older container runtimes refuse newer system calls.
+    // A system call may be missing even if the kernel has it: seccomp filters of older container runtimes refuse newer
+    // calls.
     check(
       "system calls",
       refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),

@@ -13,7 +13,7 @@ export class Budget {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Counts an event of the given cost. Returns false if the event would exceed the budget; then it is not counted. */
+  /** Counts an event of the given cost. Returns false, and counts nothing, if the event would exceed the budget. */
   spend(nowMs: number, cost = 1): boolean {
     const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + refill);

@@ -13,7 +13,7 @@ export interface BufferPoolSizes {
   readonly keptAtRestBytes: number;
 }
 
-/** Smallest size of a buffer. A small file does not need a large one. */
+/** Smallest size of a buffer, which suffices for a small file. */
 const SMALLEST_BYTES = 4 * 1024;
 
 /** Buffers for reading that streams or transfers share: an idle stream holds no buffer, and a busy one reuses buffers. */

@@ -5,7 +5,7 @@ interface SessionTimer {
   readonly task: () => void;
   /** Session time at which the task is due. */
   readonly dueMs: number;
-  /** Cancels the timer of the event loop on which this timer is based. */
+  /** Cancels the event loop's timer on which this session timer is based. */
   cancel: () => void;
 }
 

@@ -12,7 +12,7 @@ export interface KeptStarted {
   readonly offsets: Offsets;
   /** Number of bytes that each output stream has had so far. */
   readonly ends: Offsets;
-  /** Bytes of input accepted so far. */
+  /** Number of bytes of input that were accepted so far. */
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly terminal: boolean;
@@ -102,7 +102,7 @@ export class AttachedCall {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }
 
-  /** Queues a frame until there is room for it. */
+  /** Queues a frame until the command's input has room for it. */
   wait(frame: CommandInput): void {
     this.waiting.push(frame);
     this.#waitingBytes += costOf(frame);

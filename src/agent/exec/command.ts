@@ -99,7 +99,7 @@ export class RunningCommand {
   }
 
   #startTimeout(timeoutMs: number): (() => void) | undefined {
-    // Node cannot set a timer for longer than TIMER_LIMIT_MS. A command with a longer timeout has no timeout.
+    // Node cannot set a timer for longer than TIMER_LIMIT_MS, so a command with a longer timeout runs without one.
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
     return this.#parts.sessionClock.after(timeoutMs, () => {
       this.#timedOut = true;

@@ -65,7 +65,7 @@ export interface EndedExec {
 /** Runs commands in the workload's session. */
 export class Exec {
   readonly #parts: ExecParts;
-  /** Commands that are not kept, with the address of each one's client. */
+  /** Commands that are not kept, each with the address of its client. */
   readonly #commands = new Map<RunningCommand, string>();
   readonly #running = new Set<Promise<void>>();
   readonly #kept = new KeptCommands();

@@ -67,7 +67,7 @@ export interface SignalRequest extends KeptName {
   readonly signal: number;
 }
 
-/** A frame after the first that is meant for the command. */
+/** A frame for the command. It follows the first frame of a call. */
 export type CommandInput =
   /** `release` is called once the bytes are no longer needed. */
   | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release: () => void }
@@ -75,7 +75,7 @@ export type CommandInput =
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };
 
-/** A frame after the first. Only calls that attach to a kept command may send `ack` and `forget`. */
+/** A frame that follows the first frame of a call. Only calls that attach to a kept command may send `ack` and `forget`. */
 export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }
@@ -126,8 +126,8 @@ export function checkAttachRequest(request: AttachRequest): void {
 }
 
 /**
- * Start offsets for a valid attach frame. The second parameter has the current lengths of the streams. Throws
- * OUT_OF_RANGE for an offset past the end.
+ * Returns the start offsets for a valid attach frame. The second parameter has the current length of each stream.
+ * Throws OUT_OF_RANGE for an offset past the end.
  */
 export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
   checkOffset("attach.stdout_offset", stdoutOffset, stdout);

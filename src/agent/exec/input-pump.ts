@@ -3,7 +3,7 @@ import type { CommandInput } from "./frames.ts";
 
 /** Limit for input that the command has not read. Above the limit the agent reads no further frames of the client. */
 const QUEUE_BYTES = 256 * 1024;
-/** Added to the size of each waiting frame, because a frame with a single keystroke needs memory, too. */
+/** Memory that a waiting frame needs in addition to its bytes, which may be a single keystroke. */
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**

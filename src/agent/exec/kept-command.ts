@@ -6,7 +6,7 @@ import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
-/** How long a call stays open after the exit, so that its client can send a last `forget` or end the request. */
+/** How long a call stays open after the exit was sent, so that its client can send a last `forget` or end the request. */
 const LAST_FRAMES_MS = 1_000;
 
 export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
@@ -51,7 +51,7 @@ export interface KeptCommandState {
   readonly result: ExecResult | undefined;
   readonly attached: boolean;
   readonly terminal: boolean;
-  /** Bytes of output so far. */
+  /** Number of bytes of output so far. */
   readonly ends: Offsets;
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;

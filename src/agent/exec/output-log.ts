@@ -3,7 +3,7 @@ import type { ByteStore } from "../domain/index.ts";
 /** An output stream of a command. With a terminal, there is only stdout. */
 export type OutputStream = "stdout" | "stderr";
 
-/** A position in each stream, in bytes since the start. */
+/** A position in each stream, in bytes since the start of the stream. */
 export interface Offsets {
   readonly stdout: number;
   readonly stderr: number;
@@ -25,11 +25,11 @@ const LEAST_RUNS = 64;
 
 /** Position of a reader. */
 export interface Cursor {
-  /** Number of bytes before the reader, counting both streams. */
+  /** Number of bytes of both streams before the reader. */
   position: number;
   /** Number of the run that contains the position. */
   run: number;
-  /** Bytes of each stream before the position. */
+  /** Number of bytes of each stream before the position. */
   readonly at: Record<OutputStream, number>;
   /** Offset of the next byte of each stream that the reader needs. */
   readonly wanted: Record<OutputStream, number>;
@@ -37,7 +37,7 @@ export interface Cursor {
 
 export type LogEntry =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly bytes: Uint8Array }
-  /** Bytes of the stream that the reader has missed, because they were dropped from the buffer. */
+  /** Number of bytes of the stream that the reader has missed, because they were dropped from the buffer. */
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
@@ -83,7 +83,7 @@ export class OutputLog {
     return this.#end - this.#oldest;
   }
 
-  /** Bytes of each stream so far. */
+  /** Number of bytes of each stream so far. */
   get ends(): Offsets {
     return this.#ends;
   }

@@ -16,7 +16,7 @@ import { drained, type ExecResult } from "./command.ts";
 import { attachOffsets, type AttachRequest, type ExecInput } from "./frames.ts";
 import { OutputLog, type OutputStream } from "./output-log.ts";
 
-/** Minimum interval between log lines about bytes that the console has lost. */
+/** Minimum interval between log lines about output that was not written to the console. */
 const REPORT_MS = 10_000;
 
 export interface WorkloadOutputParts {

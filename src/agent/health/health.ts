@@ -1,7 +1,10 @@
 import type { ActivityClock, Clock } from "../domain/index.ts";
 
 export interface Readiness {
-  /** Result of the last run of ready_cmd. Without a ready_cmd: true if the workload runs or none is configured. */
+  /**
+   * Result of the last run of ready_cmd. Without a ready_cmd: true if the workload runs or if no workload is
+   * configured.
+   */
   readonly ready: boolean;
   /** Exit code of the last run of ready_cmd; 0 without a ready_cmd, -1 before its first result. */
   readonly exitCode: number;

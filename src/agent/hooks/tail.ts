@@ -18,7 +18,7 @@ function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
 /** Keeps the last bytes of an output in a ring buffer. */
 export class Tail {
   readonly #ring: Uint8Array;
-  /** Bytes seen so far. */
+  /** Number of bytes that were pushed so far. */
   #total = 0;
 
   constructor(sizeBytes: number) {

@@ -187,7 +187,7 @@ export class Http2Connection {
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // One PING is not enough: a client may answer it before it has processed the GOAWAY, and still send requests.
+    // One PING is not enough: a client may answer that PING before it handles the GOAWAY, and may still send requests.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
         this.#isEndAcknowledged = true;

@@ -36,9 +36,9 @@ export class FrameReader {
   #type = -1;
   #flags = 0;
   #streamId = 0;
-  /** Bytes of the current frame that are still missing. */
+  /** Number of bytes of the current frame that are still missing. */
   #left = 0;
-  /** Padding of a DATA frame; -1 until it is known. */
+  /** Length of the padding of a DATA frame; -1 until it is known. */
   #padding = 0;
   #discarded = 0;
   /** Payload of a frame that arrives in several pieces. */

@@ -58,7 +58,7 @@ const UNAUTHENTICATED_REQUEST_COST = 8;
 const FRAMES_FOR_DATA = 64;
 /** Number of DATA frames that may be in flight when their request is reset, as a multiple of `idleFrames`. */
 const RESET_FACTOR = 4;
-/** Largest credit of small frames, as a multiple of `idleFrames`. */
+/** Largest credit for small frames, as a multiple of `idleFrames`. */
 const CREDIT_FACTOR = 8;
 
 /**

@@ -49,7 +49,7 @@ export class Output {
     return bytes;
   }
 
-  /** End of the payload of the last frame. */
+  /** Position in the buffer where the payload of the last frame ends. */
   get end(): number {
     return this.#end;
   }

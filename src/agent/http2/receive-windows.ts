@@ -30,7 +30,7 @@ export class ReceiveWindows {
    * the peer has acknowledged it.
    */
   streamBytes: number;
-  /** Callbacks for acknowledgements of SETTINGS, oldest first. */
+  /** Callbacks for SETTINGS that the peer has not acknowledged yet, oldest first. */
   readonly #settings: (() => void)[] = [() => {}];
   #announcing = false;
 

@@ -9,7 +9,7 @@ const COPY_BELOW_BYTES = 1_024;
  * memory than the slice.
  */
 const BLOCK_BYTES: number = 16 * 1024;
-/** Free blocks that a connection keeps. */
+/** Number of free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
 /** An empty list that all requests without held input share. It is never modified. */
 const NONE: Buffer[] = [];
@@ -71,9 +71,9 @@ export class Http2Stream {
 
   /** Whether the client has sent the complete request. */
   remoteEnded = false;
-  /** Bytes that the client may still send in the current flow-control window. */
+  /** Number of bytes that the client may still send in the current flow-control window. */
   receiveWindowBytes: number;
-  /** Bytes read since the last WINDOW_UPDATE. */
+  /** Number of bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
   receivedBytes = 0;
   /** Value of content-length; undefined if the header is missing. */
@@ -88,7 +88,7 @@ export class Http2Stream {
 
   /** Number of bytes that the client's window still allows the agent to send. */
   sendWindowBytes: number;
-  /** Bytes of the response that are not in the output yet. */
+  /** Number of bytes of the response that are not in the output yet. */
   queuedBytes = 0;
   /** Whether the response is complete. */
   ended = false;

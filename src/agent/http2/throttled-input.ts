@@ -51,7 +51,7 @@ export class ThrottleQueue {
   }
 }
 
-/** Bytes of one turn: a few dozen frames. */
+/** Number of bytes that are parsed in one turn: a few dozen frames. */
 const SLICE_BYTES = 2 * 1024;
 
 /**

@@ -55,6 +55,6 @@ export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): vo
     if (sizeBytes < RECORD_BYTES) bytes.fill(0);
   };
   onRead.handle.useUserBuffer(buffer);
-  // Passes on data that arrived earlier. This read also lets the socket detect EOF later.
+  // Passes on data that the socket has read before. This read also lets the socket detect EOF later.
   for (let early: unknown = socket.read(); early !== null; early = socket.read()) receive(early as Buffer);
 }

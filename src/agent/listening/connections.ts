@@ -18,7 +18,7 @@ export interface PeerCertificate {
 
 /** A connection. Connections are compared by object identity. */
 export interface Connection {
-  /** Number of the connection in this process, starting with 1. For logs. */
+  /** Number of the connection in this process, for logs. The first connection has the number 1. */
   readonly id: number;
   readonly peer: {
     /** `address:port`, `vsock:CID:port`, or "unix". */
@@ -321,7 +321,7 @@ export class Acceptor {
     connection.closing();
   }
 
-  /** Returns the connection that a new one may replace, and the reason for the log. */
+  /** Returns the connection that a new connection may replace, and the reason for the log. */
   #replaceable(): readonly [connection: AcceptedConnection, why: string] | undefined {
     const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
     let silent: AcceptedConnection | undefined;

@@ -180,11 +180,11 @@ export interface ChildProcess {
   readonly pid: number;
   /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if it has none. */
   readonly cgroup: string | undefined;
-  /** Present if there is a terminal, or if there are pipes and stdin was requested. */
+  /** Standard input. Present if there is a terminal, or if there are pipes and stdin was requested. */
   readonly stdin: ByteSink | undefined;
-  /** Present if there is a terminal, or if the outputs are pipes. */
+  /** Standard output. Present if there is a terminal, or if the outputs are pipes. */
   readonly stdout: ByteSource | undefined;
-  /** Present if the outputs are pipes. */
+  /** Standard error. Present if the outputs are pipes. */
   readonly stderr: ByteSource | undefined;
   /** Resolves when the process has ended. Its pid stays reserved (a zombie) until `release`. Never rejects. */
   readonly ended: Promise<ProcessEnd>;

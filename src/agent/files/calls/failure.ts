@@ -38,7 +38,7 @@ const broken = (problem: string): Failure => ["INTERNAL", "FILE_ERROR", problem]
 const notRegular = (problem: string): Failure => failed("NOT_A_REGULAR_FILE", problem);
 const escapes = (problem: string, field?: string): Failure => failed("PATH_ESCAPES", problem, field);
 
-/** The failure for each errno(3) of an operation on a path. */
+/** The failure that is reported for each errno(3) of an operation on a path. */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such file or directory"),
   ENOTDIR: notFound("a part of the path is not a directory"),

@@ -139,7 +139,8 @@ class TreeReader {
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // Each name of this file is sent as a copy, or the file has only one name.
     if (!this.#isShared(attributes)) return false;
-    // The first name may still be in `#small`. It must be read first, because reading it may fail.
+    // The file's first name may still be in `#small`. It must be read before this name is sent as a link, because
+    // reading may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;

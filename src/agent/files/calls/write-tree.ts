@@ -108,7 +108,7 @@ export class TreeWriter implements AsyncDisposable {
     return this.#failures.takeUnreported();
   }
 
-  /** Writes the next items. Resolves when their memory is no longer used. Throws AgentError. */
+  /** Writes the next items. Resolves when the memory of the items is no longer used. Throws AgentError. */
   async take(items: readonly TreeItem[]): Promise<void> {
     for (const item of items) checkItem(item);
     let batch = new Records(likelyBytes(items));
@@ -127,7 +127,7 @@ export class TreeWriter implements AsyncDisposable {
     if (!(await this.#deferred.spill())) await this.#setDeferred();
   }
 
-  /** Appends bytes to the last item. Resolves when their memory is no longer used. Throws AgentError. */
+  /** Appends bytes to the last item. Resolves when the memory of the bytes is no longer used. Throws AgentError. */
   async data(bytes: Uint8Array): Promise<void> {
     const large = this.#large;
     if (large === undefined) throw frameOrder("unexpected data message: no item is waiting for content");

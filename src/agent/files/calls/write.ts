@@ -22,7 +22,7 @@ export interface WriteParts {
   readonly writers: () => number;
   /** Returns the owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;
-  /** Called for each piece. */
+  /** Called for each piece of the content. */
   readonly onProgress: () => void;
   /** When this signal is aborted, the write fails with the signal's reason. */
   readonly signal: AbortSignal;

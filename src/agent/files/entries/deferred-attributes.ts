@@ -10,7 +10,7 @@ import { Records } from "./record.ts";
  * directories.
  */
 const MEMORY_BYTES = 4 * 1024 * 1024;
-/** Records per batch. */
+/** Number of records per batch. */
 const PART_RECORDS = 1_024;
 /** O_TMPFILE of open(2), for which Node has no constant. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;

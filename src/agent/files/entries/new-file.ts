@@ -92,7 +92,7 @@ export class NewFile {
   readonly #file: Descriptor;
   /** Writes the content of the file; undefined if the file was created together with its content. */
   readonly #writer: FileWriter | undefined;
-  /** The temporary name; undefined if the file has none. */
+  /** The temporary name; undefined if the file has no temporary name. */
   #temporary: Buffer | undefined;
 
   constructor(

@@ -102,7 +102,7 @@ export class WatchedTree {
     else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // A change of any other directory is also reported by the watch of its parent.
+      // Only for the root: a change of any other directory is also reported by the watch of its parent.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
   }
