@@ -94,7 +94,7 @@ export class Agent {
       // `ended` also resolves with a status if a signal cancelled the start of the workload.
       const status = await ended;
       const reason = workload.configured ? workload.endDescription : this.#endWithoutWorkload;
-      // This is the last line of the log and of the console: after the guest has powered off, it is all that an
+      // This line is the last one of the log and of the console. After the guest has powered off, it is all that an
       // operator can see.
       this.#log.info("agent_ended", { status, reason });
       return status;

@@ -28,8 +28,8 @@ const STATUS_CONFIG = 78;
 
 /**
  * Builds the agent from its environment variables and from the files that they name, and runs the agent until it ends.
- * Resolves with the exit status of the process: that of the workload, or 78 if the configuration is invalid; in this
- * case every fault has been printed.
+ * Resolves with the exit status of the process: that of the workload, or 78 if the configuration is invalid, after
+ * printing every fault.
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);

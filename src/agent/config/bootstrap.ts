@@ -100,8 +100,8 @@ export async function readBootstrap(
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
 
 /**
- * Faults of variables that require or exclude each other. TLS files without a port are a fault too: the operator who
- * set them expects a TLS listener.
+ * Faults of variables that require or exclude each other. TLS files without a port are a fault, too: the operator who
+ * set the files expects a TLS listener.
  */
 function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: BootstrapValues): BootstrapFault[] {
   const faults: BootstrapFault[] = [];

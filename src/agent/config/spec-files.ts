@@ -33,7 +33,7 @@ export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): Boot
 
 /**
  * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated. The new
- * `env` replaces the old one; if both were merged, a cloned VM would keep variables that it must not see.
+ * `env` replaces the old one. They are not merged, because a cloned VM must not keep the old variables.
  */
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;

@@ -41,8 +41,8 @@ export interface Share {
 
 /**
  * A shared limit for slots or bytes. A request that would exceed the limit evicts the shares that have been idle
- * longest, but only shares that have been idle for at least `patienceMs`. If that does not free enough, the request is
- * refused.
+ * longest, but only shares that have been idle for at least `patienceMs`. If their eviction does not free enough, the
+ * request is refused.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;

@@ -55,6 +55,9 @@ export interface EntropyFacts {
 /** Memory of the guest in bytes, and the limit for the agent's cgroup. */
 export interface MemoryFacts {
   readonly totalBytes: number;
-  /** Memory limit of the agent's cgroup, which includes the workload; undefined if there is none, or if it is unknown. */
+  /**
+   * Memory limit of the agent's cgroup, which includes the workload; undefined if there is no limit, or if it is
+   * unknown.
+   */
   readonly limitBytes: number | undefined;
 }

@@ -6,8 +6,8 @@ export interface BorrowedBytes {
 }
 
 /**
- * A buffer that must be released. Only the first call of release() has an effect. This is a class, because an object
- * with a closure takes six times the memory.
+ * A buffer that must be released. Only the first call of release() has an effect. The buffer is a class, because an
+ * object with a closure takes six times the memory.
  */
 export class BorrowedBuffer implements BorrowedBytes {
   readonly bytes: Uint8Array;

@@ -230,8 +230,8 @@ export class KeptCommand {
   }
 
   /**
-   * Ends the processes that the ended command left running. Resolves with their number. Resolves with undefined if they
-   * are not known; then none was ended.
+   * Ends the processes that the ended command left running. Resolves with their number. Resolves with undefined if
+   * these processes are not known, so that none was ended.
    */
   async endLeftovers(ending: Ending): Promise<number | undefined> {
     const leftovers = this.#parts.child.leftovers();

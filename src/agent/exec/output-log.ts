@@ -41,7 +41,7 @@ export type LogEntry =
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
- * The last output of a command: bytes of both streams, in the order in which they were read. This is a ring buffer
+ * The last output of a command: bytes of both streams, in the order in which they were read. The log is a ring buffer,
  * which is allocated once. The streams are read directly into the buffer, so output that no client reads costs one
  * read(2) per 64 KiB and no copy. A run is a sequence of bytes from the same stream.
  */

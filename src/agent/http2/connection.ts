@@ -162,7 +162,7 @@ export class Http2Connection {
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
-  /** Milliseconds since the unanswered PING was sent; 0 if none is unanswered. A suspended client does not answer. */
+  /** Milliseconds since the unanswered PING was sent; 0 if every PING was answered. A suspended client does not answer. */
   get silentMs(): number {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
@@ -211,9 +211,9 @@ export class Http2Connection {
 
   /**
    * Ends a connection after a restore, when a clone of this guest may have the same TLS keys. Complete responses are
-   * still sent. If there are none, the socket is destroyed at once together with the kernel's send buffer, so that
-   * nothing more is encrypted with these keys. A connection that is already closing is left alone, because its last
-   * response may be in flight.
+   * still sent. If there are no complete responses, the socket is destroyed at once together with the kernel's send
+   * buffer, so that nothing more is encrypted with these keys. A connection that is already closing is left alone,
+   * because its last response may be in flight.
    */
   closeAfterRestore(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);

@@ -71,7 +71,7 @@ export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (
 
 const PING_BYTES = 8;
 
-/** Sends and answers PINGs, and remembers those that the peer has not answered. */
+/** Sends and answers PINGs, and remembers the PINGs that the peer has not answered. */
 export class Pings {
   readonly #output: Output;
   readonly #floods: FloodGuard;

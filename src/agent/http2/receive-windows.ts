@@ -11,10 +11,10 @@ import type { Http2Stream } from "./stream.ts";
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * Manages the flow-control windows for the data that the peer sends: that of the connection, and one per stream. A
- * single upload is a fifth faster with a large window, but many large windows would fill the memory. So the large
- * requests of a connection share a limit. All streams of a connection have the same window size: HTTP/2 has one initial
- * size for all, and changing it also affects open streams (RFC 9113, 6.9.2). See decision 0016.
+ * Manages the flow-control windows for the data that the peer sends: one window of the connection, and one of each
+ * stream. A single upload is a fifth faster with a large window, but many large windows would fill the memory. So the
+ * large requests of a connection share a limit. All streams of a connection have the same window size: HTTP/2 has one
+ * initial size for all, and changing it also affects open streams (RFC 9113, 6.9.2). See decision 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;

@@ -30,7 +30,7 @@ interface OverSocket {
 
 /**
  * The accepted socket below a TLS socket. The listener uses it to find the connection with its peer's address, limits
- * and slot. If it is undefined, TLS connections are closed, so that none evades the limits.
+ * and slot. If the socket is undefined, TLS connections are closed, so that no connection evades the limits.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;

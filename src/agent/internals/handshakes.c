@@ -81,8 +81,9 @@ static int stop_at_first_failure(int verified, X509_STORE_CTX *store) {
 }
 
 /*
- * Time at which the first of the verified certificates, the CA included, has expired; NULL if none has. OpenSSL's own
- * check of times is turned off (verify_parameters.c), because it would also reject certificates that are not valid yet.
+ * Time at which the first of the verified certificates, the CA included, has expired; NULL if none of them has expired.
+ * OpenSSL's own check of times is turned off (verify_parameters.c), because it would also reject certificates that are
+ * not valid yet.
  */
 static const ASN1_TIME *first_expiry(X509_STORE_CTX *store) {
   const STACK_OF(X509) *chain = X509_STORE_CTX_get0_chain(store);
@@ -177,7 +178,7 @@ static size_t elements_of(const unsigned char *at, const unsigned char *end) {
 }
 
 /*
- * The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL if it exceeds none, or if the message is
+ * The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL if it exceeds no limit, or if the message is
  * malformed.
  */
 static const char *excess(const unsigned char *message, size_t length) {

@@ -178,7 +178,10 @@ export interface LeftoverProcesses extends ProcessSet {
 /** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
-  /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if it has none. */
+  /**
+   * Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if the child has no
+   * cgroup.
+   */
   readonly cgroup: string | undefined;
   /** Standard input. Present if there is a terminal, or if there are pipes and stdin was requested. */
   readonly stdin: ByteSink | undefined;
@@ -188,7 +191,7 @@ export interface ChildProcess {
   readonly stderr: ByteSource | undefined;
   /** Resolves when the process has ended. Its pid stays reserved (a zombie) until `release`. Never rejects. */
   readonly ended: Promise<ProcessEnd>;
-  /** The child and all its descendants, including those in other sessions. */
+  /** The child and all its descendants, including descendants in other sessions. */
   readonly tree: ProcessSet;
   /** All processes of the child's session. Empty with `inherit`, where the child does not lead a session. */
   readonly session: ProcessSet;
@@ -246,7 +249,10 @@ export interface SessionProcess {
   readonly rssBytes: number;
   /** The comm name of the process, which the process can change (PR_SET_NAME). */
   readonly name: string;
-  /** Cgroup of the command that the process belongs to (`ChildProcess.cgroup`). Undefined if it belongs to none. */
+  /**
+   * Cgroup of the command that the process belongs to (`ChildProcess.cgroup`). Undefined if the process belongs to no
+   * command.
+   */
   readonly cgroup: string | undefined;
 }
 
@@ -317,8 +323,8 @@ export interface SessionGroup {
    */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /**
-   * Searches again for processes that have run since `freeze`. Returns undefined if there are none. Otherwise returns
-   * the problem, and the freeze has failed.
+   * Searches again for processes that have run since `freeze`. Returns undefined if it finds no such process. Otherwise
+   * returns the problem, and the freeze has failed.
    */
   recheck(): FreezeProblem | undefined;
   size(): number;

@@ -31,7 +31,7 @@ export interface FailedEntry {
   readonly errno: string;
 }
 
-/** Collects failed entries. Keeps their number, the names of the first 100, and those that were not reported yet. */
+/** Collects failed entries. Keeps their number, the names of the first 100, and the entries that were not reported yet. */
 export class Failures {
   readonly first: FailedEntry[] = [];
   #count = 0n;

@@ -135,7 +135,7 @@ class TreeReader {
     }
   }
 
-  /** Returns whether the file was already sent under another name; in this case it sends this name as a hard link. */
+  /** Returns whether the file was already sent under another name. If so, sends this name as a hard link. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // Each name of this file is sent as a copy, or the file has only one name.
     if (!this.#isShared(attributes)) return false;

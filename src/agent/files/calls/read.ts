@@ -37,7 +37,7 @@ export interface ReadParts {
 }
 
 /**
- * Returns the offset at which reading ends. This is at most the size at open time, so that bytes that are appended
+ * Returns the offset at which reading ends. The offset is at most the size at open time, so bytes that are appended
  * later are not read. Undefined means EOF, for example for files of /proc, whose size is 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {

@@ -174,7 +174,7 @@ class Watch {
     }
   }
 
-  /** Checks the next directories that need a check. Returns false if there are none. */
+  /** Checks the next directories that need a check. Returns false if no directory needs a check. */
   async #checkNext(inotify: Inotify, signal: AbortSignal): Promise<boolean> {
     if (this.#tree.isGone) return false;
     const { places, paths, ended } = this.#tree.next(CHECKED_AT_ONCE);

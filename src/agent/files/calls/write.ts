@@ -89,8 +89,8 @@ async function createAtOnce(
     const above = await tree.openDirectory("create", directory, "change");
     return { file: await createSmallFile(above, name, content, request.exclusive), owner };
   } catch {
-    // This fails, for example, if the path is a link or a directory, or if the file system requires a temporary name.
-    // The slow path handles these cases, and it reports any other failure.
+    // The fast path fails, for example, if the path is a link or a directory, or if the file system requires a
+    // temporary name. The slow path handles these cases, and it reports any other failure.
     return undefined;
   }
 }

@@ -48,7 +48,7 @@ export class ListedDirectory implements AsyncDisposable {
 
   /**
    * Opens the parent directory. `left` is the directory from which the walk entered this one. Rejects with ESTALE if
-   * the parent is another directory, because then this directory was moved.
+   * the parent is not `left`, because then this directory was moved.
    */
   async above(left: DirectoryIdentity): Promise<ListedDirectory> {
     const above = new ListedDirectory(await this.#directory.parent());

@@ -42,7 +42,7 @@ export async function makeLink(
   await above.descriptor.native("symlink", (addon, fd) => addon.makeEntry(fd, record, NONE, 0));
 }
 
-/** Sets those attributes of an open entry that are defined. */
+/** Sets attributes of an open entry. An undefined attribute stays unchanged. */
 export async function setAttributes(
   entry: Descriptor,
   attributes: GivenAttributes & { readonly modifiedNs: bigint | undefined },

@@ -21,10 +21,7 @@ export class WatchedDirectory {
   hasChanged = false;
   /** What the next check of this place reports; undefined if the place need not be checked. */
   report: Report | undefined;
-  /**
-   * Undefined if there are no children. Most directories have none, and an empty map takes more memory than the other
-   * fields.
-   */
+  /** Undefined if there are no children, as in most directories: an empty map takes more memory than the other fields. */
   #children: Map<string, WatchedDirectory> | undefined;
 
   constructor(name: string) {

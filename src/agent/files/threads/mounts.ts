@@ -12,8 +12,8 @@ export function mountOf(fd: number): Mount | undefined {
 }
 
 /**
- * The topmost mount at a name in an open directory. Undefined if there is none, or if there is no /proc. Does not
- * access the mount, because it may hang.
+ * The topmost mount at a name in an open directory. Undefined if nothing is mounted there, or if there is no /proc.
+ * Does not access the mount, because it may hang.
  */
 export function mountAt(directory: number, name: Uint8Array): Mount | undefined {
   try {
