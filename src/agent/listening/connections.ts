@@ -64,7 +64,7 @@ export class AcceptedConnection implements Connection {
     socket.on("error", () => {});
   }
 
-  /** Whether the peer is the host, connected over vsock. */
+  /** Whether the connection came over vsock. Only the host can have such a connection. */
   get isVsock(): boolean {
     return this.peer.address.startsWith("vsock:");
   }
@@ -265,7 +265,7 @@ export class Acceptor {
     return `connection limit (${this.#options.limit}) reached`;
   }
 
-  /** Admits a connection. Returns undefined if it was refused. */
+  /** Admits a connection. Returns undefined if the connection was refused. */
   #admit(socket: Socket & SocketWithConnection): AcceptedConnection | undefined {
     const vsockPeer = this.#vsockPeer?.(descriptorOf(socket) ?? -1);
     if (typeof vsockPeer === "number") {
@@ -359,8 +359,8 @@ export class Acceptor {
 
   /**
    * Logs `accept_failed` when connections arrive while the agent has no free descriptor. In that case libuv accepts the
-   * connections with a reserved descriptor and closes them at once, without an event. The listening socket stays open
-   * until the watch is stopped.
+   * connections with a reserved descriptor and closes them at once, without an event. The watch has a duplicate of the
+   * descriptor, so the listening socket stays open until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

@@ -6,7 +6,7 @@ import { listeningHandle } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeDirectory } from "../../shared/make-directory.ts";
 
-/** If the process that listens on a socket has not answered after this time, it counts as alive. */
+/** If connecting to a socket takes longer than this, the process that listens on the socket counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
@@ -51,8 +51,8 @@ export async function checkUnix(path: string): Promise<void> {
 /**
  * The path to bind. When a server closes, Node removes the path that it bound, even if that path belongs to another
  * process by then. So the agent binds a temporary path in the same directory, and renames it when its mode is set. If
- * the temporary path would be too long, it binds the final path. The temporary name only needs to be unused; a random
- * name of node:crypto would delay the workload by 4 ms.
+ * the temporary path would be too long, the agent binds the final path. The temporary name only needs to be unused; a
+ * random name of node:crypto would delay the workload by 4 ms.
  */
 function temporaryPath(path: string): string {
   const temporary = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);

@@ -110,8 +110,8 @@ export interface Addon {
   /** Sends a signal to a process group. The rules of `kill` apply. */
   killGroup(processGroup: number, signal: number): number;
   /**
-   * Sends a signal to any process, identified by pid and start time. -ESRCH: it has ended, even if the pid was reused.
-   * -ENOSYS: pidfds are not available (Linux before 5.3, or a seccomp filter).
+   * Sends a signal to any process, identified by pid and start time. -ESRCH: the process has ended, even if its pid was
+   * reused. -ENOSYS: pidfds are not available (Linux before 5.3, or a seccomp filter).
    */
   signalProcess(pid: number, start: number, signal: number): number;
   /**
@@ -131,8 +131,8 @@ export interface Addon {
    */
   usedBy(pid: number): Float64Array | number;
   /**
-   * Resource usage of a cgroup, whose directory is open: user and system time in microseconds, peak memory in bytes,
-   * and the number of OOM kills. -1 for a value that the cgroup does not provide.
+   * Resource usage of the cgroup whose open directory is `directory`: user and system time in microseconds, peak memory
+   * in bytes, and the number of OOM kills. -1 for a value that the cgroup does not provide.
    */
   usedIn(directory: number): Float64Array;
   /** Returns the pid of a process's parent, even if the process is a zombie. -ESRCH: the process does not exist. */
@@ -153,7 +153,7 @@ export interface Addon {
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /** Returns the number of bytes that can be read from a pipe or terminal now. */
   bytesAvailable(fd: number): number;
-  /** Sets the capacity of a pipe and returns it. -EPERM: it exceeds the user's limit (pipe(7)). */
+  /** Sets the capacity of a pipe and returns the new capacity. -EPERM: the size exceeds the user's limit (pipe(7)). */
   widenPipe(fd: number, sizeBytes: number): number;
   /** Returns true if a pipe no longer has a writer. The pipe may still contain bytes. */
   hungUp(fd: number): boolean;
@@ -254,7 +254,8 @@ export interface Addon {
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
    * Removes entries. `names` has for each entry a byte (`/` for a directory, which must be empty), the name and a NUL.
-   * Resolves with a 32-bit errno for each entry that was tried in one time slice; 0 means that it was removed.
+   * The call ends after 200 ms. Resolves with a 32-bit errno for each entry that it has tried by then; 0 means that the
+   * entry was removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
   /** Creates a non-blocking inotify(7) instance. The result is -EMFILE also if fs.inotify.max_user_instances is reached. */
@@ -264,15 +265,16 @@ export interface Addon {
   /**
    * Adds inotify watches for directories below a directory, and lists their entries. Each element of `paths` is a byte
    * that says which entries to list (`-` none, `/` directories, `*` all), the path, and a NUL. `how` is RESOLVE_* of
-   * openat2(2). The result has an element for each path that was reached in one time slice: 32 bits with the watch or a
-   * negated errno, 32 bits with the number of bytes that follow, and the names. Before each name is a byte (`/` for a
-   * directory, `-` for anything else, `+` if there are further files that are not listed), and after it a NUL.
+   * openat2(2). The call ends after 200 ms, and its result has an element for each path that it has reached by then: 32
+   * bits with the watch or a negated errno, 32 bits with the number of bytes that follow, and the names. Before each
+   * name is a byte (`/` for a directory, `-` for anything else, `+` if there are further files that are not listed),
+   * and after it a NUL.
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
-   * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Resolves
-   * with 32 bits for each record that was reached in one time slice: 0, or step and errno of the failure. `temporary`
-   * is a unique name. The caller syncs the file systems of `directory` and `synced` later.
+   * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. The call
+   * ends after 200 ms. Resolves with 32 bits for each record that it has reached by then: 0, or step and errno of the
+   * failure. `temporary` is a unique name. The caller syncs the file systems of `directory` and `synced` later.
    */
   writeEntries(
     directory: number,
@@ -282,9 +284,9 @@ export interface Addon {
     synced: number,
   ): Promise<Buffer | number>;
   /**
-   * Reads regular files below a directory. `paths` has a NUL after each path. Resolves with a 32-bit size and the
-   * content of each file that was reached in one time slice. A negative size is a negated errno (EFBIG: more than
-   * `eachBytes`).
+   * Reads regular files below a directory. `paths` has a NUL after each path. The call ends after 200 ms. Resolves with
+   * a 32-bit size and the content of each file that it has read by then. A negative size is a negated errno (EFBIG:
+   * more than `eachBytes`).
    */
   readEntries(
     directory: number,

@@ -102,8 +102,8 @@ class Database {
   async #read(): Promise<Uint8Array> {
     try {
       const known = this.#known;
-      // The file is stat'ed on a thread only if the kernel has nothing cached: a stat on a thread for each lookup would
-      // raise the CPU time of a small command by 18 %.
+      // The file is stat'ed on a thread only if the kernel has nothing cached: a stat on a thread for each lookup
+      // raised the CPU time of a small command by 18 %.
       if (known !== undefined && isSame(known.state, stateOf(await statPath(this.#path, { bigint: true }))))
         return known.bytes;
       const content = await readRegularFile(this.#path);

@@ -9,8 +9,8 @@ import { entropyFacts } from "./random-device.ts";
 const EINVAL = "EINVAL";
 
 /**
- * Detects what the guest supports. `entrypoint` is the process id of the agent's entrypoint. Creates a cgroup, a
- * terminal and, if none exists, a random device as a test, and removes them again.
+ * Detects what the guest supports. `entrypoint` is the process id of the agent's entrypoint. As a test, creates a
+ * cgroup, a terminal and (if the guest has no random device) a random device, and removes them again.
  */
 export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
   const capabilities = addon.effectiveCapabilities();

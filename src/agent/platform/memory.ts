@@ -29,7 +29,7 @@ const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 /**
  * V8 features that are off for the first calls after a restore: the optimizing compilers, and collections of a young
- * generation that is not full. With these features, the calls would access 940 more pages (decision 0020).
+ * generation that is not full. With these features, the calls accessed 940 more pages (decision 0020).
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
 /**
@@ -140,8 +140,8 @@ export class MemoryKeeper {
 
   /**
    * Sets V8's flag for the growth of the old generation. This is done at the first activity and not at the start,
-   * because V8 rejects code that was cached under other flags. Together with the flag that `streaming` sets, it reduces
-   * the peak memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
+   * because V8 rejects code that was cached under other flags. Together with the flag that `streaming` sets, this flag
+   * reduces the peak memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
    */
   #limitGrowth(): void {
     if (this.#isGrowthLimited) return;

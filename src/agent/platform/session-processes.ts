@@ -30,7 +30,10 @@ export interface SessionProcessesParts {
   readonly cgroup: Pick<CgroupDirectory, "name" | "members"> | undefined;
   /** The process that adopts the orphans of the session. Undefined if there is no launcher. */
   readonly launcher: number | undefined;
-  /** Reads the start of a file on a thread. Rejects if it cannot be read; with FileSystemHung if the read hangs. */
+  /**
+   * Reads the start of a file on a thread. Rejects if the file cannot be read, and with FileSystemHung if the read
+   * hangs.
+   */
   readonly readStart: (path: string, limitBytes: number) => Promise<Uint8Array>;
 }
 
@@ -110,7 +113,7 @@ function readProcess(pid: number, session: string | undefined): SessionProcess |
   };
 }
 
-/** Name of the cgroup directly below the session's, from /proc/PID/cgroup (cgroups(7)). */
+/** Name of the cgroup directly below the session's cgroup, from /proc/PID/cgroup (cgroups(7)). */
 function cgroupBelow(text: string, session: string): string | undefined {
   const path = /^0::(\/.*)$/m.exec(text)?.[1] ?? "";
   const names = path.split("/");

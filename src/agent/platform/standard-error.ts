@@ -11,8 +11,8 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node would print each warning to standard error. Because `process.stderr` is undefined now, this would throw and
-  // end the process.
+  // Node's own listener writes each warning to `process.stderr`, which is undefined now. The listener would throw and
+  // so end the process.
   process.removeAllListeners("warning");
 }
 

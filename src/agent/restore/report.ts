@@ -50,7 +50,7 @@ export type DegradedToken =
   | "clock_stale"
   /** host_time is outside of the validity of the caller's certificate. */
   | "clock_outside_cert"
-  /** The credential files could not be read or are inconsistent: the old ones stay in use. */
+  /** The credential files could not be read or are inconsistent: the old credentials stay in use. */
   | "credentials_reload:refused"
   /** A spec file is invalid: the variables of its `env` stay as they were. Each file is checked separately. */
   | "process_env:refused";

@@ -104,7 +104,7 @@ export class Restore<Connection> {
     // processes have new random numbers and the right time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
-    // ready_cmd does not run in a session that stays frozen, because it could not start.
+    // While the session stays frozen, ready_cmd does not run, because no command can start.
     if (!renew.freeze.frozen) renew.readiness?.runNow();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");

@@ -32,7 +32,7 @@ const REQUEST_END_WAIT_MS = 1_000;
 const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more than this is large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** A larger unary request is unusual: it consists mostly of unknown fields. */
+/** A unary request of more bytes is unusual: it consists mostly of unknown fields. Its fields are copied (see `decode`). */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
 /** The request of a call, and the limits and memory that it shares with other calls. */
@@ -41,7 +41,7 @@ export interface CallSetup {
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly responseFields: Fields;
-  /** Limits the memory for bytes that were received for any call and that its handler has not read yet. */
+  /** Limits the bytes that all calls together have received and that their handlers have not read yet. */
   readonly unread: Allowance;
   /** Limits the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;

@@ -57,8 +57,8 @@ export class FrameWriter extends FieldWriter {
 }
 
 /**
- * Decodes a message; byte fields are views. Throws AgentError for malformed bytes. If the message has more than
- * `fieldLimit` fields, throws the error that `refusal` returns.
+ * Decodes a message; its byte fields become views of `bytes`. Throws AgentError for malformed bytes. If the message has
+ * more than `fieldLimit` fields, throws the error that `refusal` returns.
  */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
@@ -90,7 +90,7 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
 
 /**
  * A view of the `bytes` field if that is the message's only field; otherwise undefined. Throws AgentError for malformed
- * bytes. This is faster than `decodeMessage`: with that, input of a command took 10 % more CPU time in small frames,
+ * bytes. This is faster than `decodeMessage`, with which input of a command took 10 % more CPU time in small frames,
  * and 6 % more in large frames.
  */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {

@@ -3,8 +3,8 @@ const SMALLEST_BYTES = 4 * 1024;
 /** Largest number of free buffers to keep. Two are needed: one is filled while the other one is in use. */
 const KEPT_BUFFERS = 2;
 /**
- * Limit for the total size of the free buffers to keep. Uploads need two: one batch of a file is collected while
- * another one is written.
+ * Limit for the total size of the free buffers to keep. Uploads need two buffers: one batch of a file is collected
+ * while another batch is written.
  */
 const KEPT_BYTES = 1280 * 1024;
 /** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */

@@ -54,7 +54,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // Never resolves, so that this iteration stays suspended. The next call of next() or each() replaces it.
+          // This promise never resolves, so that this iteration stays suspended. The next call of next() or each()
+          // replaces it.
           return new Promise<never>(() => {});
         },
         (failure) => {

@@ -23,7 +23,7 @@ import type { Connection } from "../listening/index.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
-/** Limit for the data of ended calls that their clients have not read yet. */
+/** Limit for data that clients have not read yet although their call has ended. */
 const UNREAD_ANSWERS_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
 export interface RouterOptions {

@@ -31,7 +31,10 @@ function rehearsedCalls(): readonly ClientRequest[] {
   ];
 }
 
-/** A call with one message. With a client stream, the request stays open after this message. */
+/**
+ * The request of a call, with one message. If the method has a client stream, the request stays open after this
+ * message.
+ */
 function request<Input extends DescMessage>(
   { name, input, methodKind }: DescMethod & { readonly input: Input },
   message: MessageInitShape<Input>,

@@ -40,7 +40,10 @@ export interface DutiesThaw {
 export interface DutiesEnd {
   /** Whether the caller has requested that the session stays frozen (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
-  /** Whether a spec file is invalid. A thawed session would run with variables that may belong to another guest. */
+  /**
+   * Whether a spec file is invalid. In this case a thawed session would run with variables that may belong to another
+   * guest.
+   */
   readonly specRefused: boolean;
 }
 
@@ -51,7 +54,7 @@ export type FrozenEnd = "time_over" | "signal" | "leaving";
 export interface FreezeRequest {
   /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;
-  /** Aborted when the caller disconnects. An abort before the freeze prevents it. */
+  /** Aborted when the caller disconnects. An abort before the freeze prevents the freeze. */
   readonly signal: AbortSignal;
   /** Called just before the freeze, when no command is starting. */
   readonly prepare: () => Promise<void>;
@@ -68,7 +71,7 @@ export interface SessionFreezeParts {
 
 /** Something that runs commands in the session at intervals and pauses while the session is frozen, such as ready_cmd. */
 export interface Pausable {
-  /** Ends the running command. Resolves when it has ended. */
+  /** Ends the running command. Resolves when the command has ended. */
   pause(): Promise<void>;
   /** Resumes after a pause, and runs the next command at once. */
   runNow(): void;

@@ -20,7 +20,7 @@ export interface TunnelClient {
   readonly windowBytes: number;
   readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
-  /** `release` is called when the bytes were sent. The tunnel reads no further data while too much is unreleased. */
+  /** `release` is called when the bytes were sent. The tunnel reads no further data while too many bytes are unreleased. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
   /** `done` is called when the frame has been sent. */

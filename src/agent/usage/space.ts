@@ -17,8 +17,8 @@ export interface FileSystemUsage extends MountedFileSystem {
 }
 
 /**
- * Reads the space of a file system. Rejects with FileSystemError. If the file system hangs, this happens only after a
- * long time.
+ * Reads the space of a file system. Rejects with FileSystemError. If the file system hangs, rejects only after a long
+ * time.
  */
 export interface SpaceReader {
   space(path: Uint8Array): Promise<FileSystemSpace>;

@@ -6,9 +6,12 @@ export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
 /** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;
-  /** Time from the beginning of the connection to the headers of its first request. */
+  /** Longest time from the beginning of the connection to the headers of its first request. */
   readonly headersTimeoutMs: number;
-  /** Time from a request's headers (with HTTP/1, from the beginning of the connection) to the end of its response. */
+  /**
+   * Longest time from a request's headers (with HTTP/1, from the beginning of the connection) to the end of its
+   * response.
+   */
   readonly requestTimeoutMs: number;
   /** Time without any traffic after which a connection is closed. */
   readonly idleTimeoutMs: number;

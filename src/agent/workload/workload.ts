@@ -85,8 +85,8 @@ export class Workload {
 
   /**
    * Starts the workload, on the agent's own standard streams or with its output kept. Resolves when the workload runs,
-   * or when its start was abandoned. `ended` resolves with the exit code for the agent: that of the workload, or 128 +
-   * n if signal n ended it. Call `stop` after the end in any case, because descendants may be left.
+   * or when its start was abandoned. `ended` resolves with the exit code for the agent: the workload's exit code, or
+   * 128 + n if signal n ended the workload. Call `stop` after the end in any case, because descendants may be left.
    *
    * @throws AgentError if the workload cannot be started
    */

@@ -23,7 +23,7 @@ long agent_mount_cgroups(void) {
   return mount;
 }
 
-/* Calls a function with an open directory, a name in it, and flags. */
+/* Calls `call` with the arguments from JavaScript: an open directory, a name in the directory, and flags. */
 static napi_value call_at(napi_env env, napi_callback_info info,
                           int (*call)(int directory, const char *name, int flags)) {
   napi_value args[3];

@@ -48,10 +48,10 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all descriptors except the standard streams and the cgroup's directory. Some are copies of the pipes of
- * other children. As long as this child has such a copy open, the reader of the pipe gets no EOF, and a later step
- * of this child may hang for a long time. On Linux before 5.9, which lacks close_range, this function does nothing,
- * and close_descriptors closes all descriptors as the last step.
+ * Closes all descriptors except the standard streams and the cgroup's directory. Some of them are copies of the pipes
+ * of other children. As long as this child has such a copy open, the reader of the pipe gets no EOF, and a later step
+ * of this child may hang for a long time. On Linux before 5.9, which lacks close_range, this function does nothing, and
+ * close_descriptors closes all descriptors as the last step.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;

@@ -62,8 +62,9 @@ int link_descriptor(int fd, int directory, const char *name) {
 }
 
 /*
- * linkat(2) does not replace a file, so this function links the file to a temporary name and renames that. Both calls
- * are in one job to keep the time between them short: if the agent is killed between them, the temporary name remains.
+ * linkat(2) does not replace a file, so this function links the file to a temporary name and renames the temporary name
+ * to the final one. Both calls are in one job to keep the time between them short: if the agent is killed between them,
+ * the temporary name remains.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);

@@ -2,7 +2,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* This header uses types of sys/socket.h, so it must be included after it. */
+/* This header uses types of sys/socket.h, which must be included first. */
 #include <linux/vm_sockets.h>
 
 #include "values.h"

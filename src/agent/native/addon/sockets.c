@@ -8,9 +8,8 @@
 #include "file_job.h"
 
 /*
- * Size of the receive buffer: the largest size that every kernel permits by default. With the kernel's automatic sizing
- * the buffer would grow to 6 MiB, and reading from a port would take 15 % more CPU time (appendix-attempts.md,
- * Tunnels).
+ * Size of the receive buffer: the largest size that every kernel permits by default. With the kernel's automatic
+ * sizing, the buffer grew to 6 MiB, and reading from a port took 15 % more CPU time (appendix-attempts.md, Tunnels).
  */
 #define UNREAD_BYTES (208 * 1024)
 

@@ -206,7 +206,7 @@ long agent_abort_spawn(int number) {
     atomic_store(&job->aborted, true);
     if (strcmp(job->step, "chdir") == 0) at = 1;
     if (strcmp(job->step, "execve") == 0) at = 2 + job->candidate;
-    /* While the pid is 0, the child has not run yet. It will check the flag `aborted` first. */
+    /* While the pid is 0, the child has not run yet. The child will check the flag `aborted` first. */
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);

@@ -84,7 +84,7 @@ int spawn_child(void *job);
 
 /* Opens both ends of the streams. On failure returns -1, with step and errno in the job, and leaves nothing open. */
 int open_streams(struct spawn_job *job);
-/* These close the ends of the streams that the child uses, or the ends that the agent uses. */
+/* The first function closes the child's ends of the streams, and the second one the agent's ends. */
 void close_child_ends(struct spawn_job *job);
 void close_agent_ends(struct spawn_job *job);
 

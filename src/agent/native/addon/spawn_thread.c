@@ -152,7 +152,7 @@ void *run_job(void *data) {
       job->step = "clone";
       job->error = errno;
     }
-    /* If the agent kept the child's ends open, the streams would never reach EOF. */
+    /* The agent must close its copies of the child's ends, because otherwise the streams would never reach EOF. */
     close_child_ends(job);
     if (job->error != 0) close_agent_ends(job);
   }

@@ -37,7 +37,7 @@ static uint64_t children_slice_ns;
 static bool get_scheduling(struct scheduling *now) {
   *now = (struct scheduling){.size = sizeof *now};
   if (syscall(SYS_sched_getattr, 0, now, sizeof *now, 0) < 0) return false;
-  /* Before Linux 6.12 the kernel reports 0. */
+  /* Before Linux 6.12 the kernel reports a slice of 0. */
   if ((now->policy == POLICY_OTHER || now->policy == POLICY_BATCH) && now->slice_ns > 0) return true;
   errno = EOPNOTSUPP;
   return false;

@@ -72,7 +72,7 @@ export class CgroupDirectory {
     }
   }
 
-  /** Opens a directory below this one, which the caller closes. Undefined if the kernel refuses. */
+  /** Opens a directory below this one. The caller closes the result. Undefined if the kernel refuses. */
   open(path: string): CgroupDirectory | undefined {
     const fd = this.#addon.openAt(this.#fd, path, DIRECTORY);
     return fd < 0 ? undefined : new CgroupDirectory(this.#addon, fd, path);
@@ -131,7 +131,7 @@ export class CgroupDirectory {
     return this.#addon.lock(this.#fd) === 0;
   }
 
-  /** Visits up to `limit` cgroups below, children before parents. */
+  /** Visits up to `limit` cgroups below this one, children before parents. */
   #eachBelow(limit: { left: number }, visit: (below: CgroupDirectory, parent: CgroupDirectory) => void): void {
     for (const name of this.names()) {
       if (limit.left === 0) return;

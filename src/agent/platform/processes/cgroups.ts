@@ -100,7 +100,7 @@ export class Cgroups {
     this.#sweepSoon();
   }
 
-  /** Sweeps in a later tick, so that the responses of this tick are not delayed. */
+  /** Sweeps in a later tick of the event loop, so that the responses of this tick are not delayed. */
   #sweepSoon(): void {
     if (this.#closed) return;
     this.#sweepPending ??= setImmediate(() => {
@@ -133,7 +133,7 @@ function makeSession(base: CgroupDirectory): CgroupDirectory | undefined {
   return undefined;
 }
 
-/** Removes a session's cgroup and those below it that are empty. */
+/** Removes a session's cgroup and the cgroups below it, except for cgroups with processes. */
 function remove(base: CgroupDirectory, session: CgroupDirectory): void {
   session.removeBelow(REMOVED_LIMIT);
   base.remove(session.name);

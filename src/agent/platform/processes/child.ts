@@ -129,7 +129,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
-/** Detects the exit of children without reaping them. On SIGCHLD it checks only its own children. */
+/** Detects the exit of children without reaping them. On SIGCHLD, checks only the children that were passed to `of`. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #onEnded: (pid: number, end: ProcessEnd) => void;

@@ -77,8 +77,8 @@ export class Descendants {
    * may then be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
-    // Returns a constant for the agent itself: it cannot reap a process during the scan, because the scan is
-    // synchronous.
+    // If the ancestor is the agent itself, returns a constant: the agent cannot reap a process during the scan, because
+    // the scan is synchronous.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

@@ -76,7 +76,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
     }
   }
 
-  /** Returns what `use` returns. If the cgroup cannot be opened, returns whether it was removed. */
+  /** Opens the cgroup and returns the result of `use`. If the cgroup cannot be opened, returns whether it was removed. */
   #with(use: (cgroup: Cgroup) => boolean | void): boolean {
     const cgroup = this.#reopen();
     if (typeof cgroup === "string") return cgroup === "removed";

@@ -51,8 +51,8 @@ function openPrivately(calls: Addon, cgroup: string): number {
 }
 
 /**
- * Path of a process's cgroup from the agent's point of view; undefined if the process has ended, or if /proc does not
- * show the path.
+ * Path of a process's cgroup, as it appears in the agent's cgroup namespace; undefined if the process has ended, or if
+ * /proc does not show the path.
  */
 export function cgroupOf(pid: number | "self"): string | undefined {
   return UNIFIED.exec(readProc(`/proc/${pid}/cgroup`))?.[1];

@@ -6,7 +6,7 @@ export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 
 /** Columns of the result of the addon's `processSessions`. */
 const SESSION_COLUMNS = 2;
-/** Number of processes to read per tick of the event loop. Each takes 10 us. */
+/** Number of processes to read per tick of the event loop. Reading a process takes 10 us. */
 const READ_AT_ONCE = 256;
 /**
  * Largest number of listings of all processes for one reading. Without a limit, new processes could prolong a reading
@@ -101,7 +101,7 @@ export class SessionTable {
     return this.sessions.has(UNKNOWN_SESSION);
   }
 
-  /** The sessions of these processes. */
+  /** Returns the ids of the sessions to which these processes belong. */
   sessionsOf(pids: ReadonlySet<number>): Set<number> {
     const found = this.sessions.entries().filter(([, members]) => members.some((pid) => pids.has(pid)));
     return new Set(found.map(([session]) => session));

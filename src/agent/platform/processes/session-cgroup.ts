@@ -87,7 +87,7 @@ export class SessionCgroup implements SessionGroup {
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = this.#directory.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // This follows the freeze of the cgroup, so that all processes that still run are outside of the cgroup.
+    // Comes after the freeze of the cgroup, so that all processes that still run are outside of the cgroup.
     const problem = this.#freezeStragglers();
     if (problem !== undefined) this.thaw();
     return problem;
@@ -181,8 +181,8 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // The members of the cgroup are read after the scan, so that they include every process that moved into the
-      // cgroup before the scan found it.
+      // The members are read after the scan. So if the scan has found a process that was in the cgroup, the process is
+      // among the members, unless it has ended.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));

@@ -54,7 +54,8 @@ export class SessionMemory {
     const totalBytes = this.#guest.totalmem();
     if (totalBytes === this.#totalBytes) return;
     const limitBytes = Math.max(totalBytes - this.#othersBytes, RESERVE_BYTES);
-    // The limit is not set below the current usage: the write would block until the OOM killer has freed enough.
+    // The limit is not set below the current usage, because the write would then block until the OOM killer has freed
+    // enough memory.
     if (limitBytes < Number(this.#directory.read("memory.current") ?? 0)) return;
     this.#totalBytes = totalBytes;
     const refused = this.#directory.write("memory.max", String(limitBytes));

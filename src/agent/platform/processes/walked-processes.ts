@@ -208,14 +208,14 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** The readings in which a set of processes is searched, and the clock for its grace periods. */
+/** What every search for processes uses: shared readings of /proc, and the clock for grace periods. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
   /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** Further sources, in which only the processes of a tree are searched. */
+/** What the search for a process tree uses in addition to SharedSources. */
 export interface TreeSources extends SharedSources {
   /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
@@ -290,8 +290,8 @@ export function walkedSession(
       const members = rowsOf(read).filter(keeps);
       const living = new Set(members.map(({ pid }) => pid));
       if (members.length > 0) areInside = areInside !== false && cgroup?.holds([...living]) === true;
-      // If a listed process has ended since the listing before, it may have left a child that is not in this listing. So
-      // the processes are listed again.
+      // If a listed process has ended since the previous listing, it may have left a child that is not in this listing.
+      // So the processes are listed again.
       const isComplete = !sessions.hasUnknown && listed.every((pid) => living.has(pid) || ended.has(pid));
       if (members.length > 0 || isComplete || attempt === ATTEMPTS) return { members, isComplete };
       ended = new Set(listed);

@@ -68,7 +68,10 @@ const EVENT = WatchEventSchema.field;
 /** Largest size of an event without its paths: seven tags, two lengths of five bytes, and a short errno. */
 const EVENT_BYTES = 64;
 
-/** Encodes a WatchResponse directly: most batches are small, and message objects would take most of their time. */
+/**
+ * Encodes a WatchResponse without message objects: most batches are small, and creating objects would take most of the
+ * time.
+ */
 function changesFrame(changes: readonly Change[]): Frame {
   const pathBytes = changes.reduce((bytes, { path, newPath }) => bytes + path.length + newPath.length, 0);
   const writer = new FrameWriter(pathBytes + changes.length * EVENT_BYTES);

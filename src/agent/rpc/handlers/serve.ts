@@ -30,11 +30,11 @@ export interface Capabilities {
   readonly directories: () => Promise<Directories>;
   readonly hooks: Hooks;
   readonly restore: Restore<Connection>;
-  /** Loads the code of tunnels, and creates the Tunnels, at its first call. */
+  /** Loads the code of tunnels and creates the Tunnels when it is called for the first time. */
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
   readonly processes: () => Promise<ProcessList>;
-  /** Loads the code of FileTree.Watch, and creates its Watches, at the first call. */
+  /** Loads the code of FileTree.Watch and creates the Watches when it is called for the first time. */
   readonly fileWatches: () => Promise<Watches>;
   /** Begins the shutdown, as SIGTERM does. Returns the workload's grace period in milliseconds. */
   readonly stop: () => number;

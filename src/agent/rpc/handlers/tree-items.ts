@@ -19,9 +19,9 @@ export const TYPES: ReadonlyMap<number, TreeItem["type"]> = new Map(
 
 /**
  * Decodes a message of TreeItems in its usual form; the items are views of `bytes`. Undefined for any other form, which
- * the protobuf library must decode or reject. This takes 0.4 us of CPU time per item, and the library 1.8 us (under the
- * agent's V8 flags). The difference is 5 % of the 26 us for a whole small file (row "tree into the guest, 30,000 files"
- * of the benchmark).
+ * the protobuf library must decode or reject. This function takes 0.4 us of CPU time per item, and the library 1.8 us
+ * (under the agent's V8 flags). The difference is 5 % of the 26 us for a whole small file (row "tree into the guest,
+ * 30,000 files" of the benchmark).
  *
  * @param fieldLimit the result is undefined for a message with more fields
  */

@@ -60,7 +60,7 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
       // If this write fails, `coming` is never awaited. The no-op handler prevents a rejection of `coming` from being
       // unhandled.
       coming.catch(() => undefined);
-      // The items are views of the message, so it is released only after they were written.
+      // The items are views of the message, so the message is released only after the items were written.
       await take(writer, next.bytes);
       next.release();
       report(writer);
