@@ -131,7 +131,7 @@ export interface AcceptorOptions {
   readonly evictAfterSilentMs?: number;
   /**
    * Number of further connections that are accepted, without a place, when the limit is reached. The first call on such
-   * a connection gets it a place or is refused. Default: none.
+   * a connection gives the connection a place, or is refused. Default: none.
    */
   readonly surplus?: number;
   readonly log: Log;

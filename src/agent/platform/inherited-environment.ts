@@ -21,8 +21,8 @@ export interface Inheritance {
 }
 
 /**
- * Reads the inherited environment, from the launcher if there is one, otherwise from this process. Works only once.
- * Removes the variables that `secrets` names from `environment`.
+ * Reads the inherited environment: from the launcher if there is a launcher, otherwise from this process. Must be
+ * called only once. Removes the variables that `secrets` names from `environment`.
  */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,

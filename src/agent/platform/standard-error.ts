@@ -11,8 +11,8 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node's own listener writes each warning to `process.stderr`, which is undefined now. The listener would throw and
-  // so end the process.
+  // Node's own listener prints each warning to standard error. The listener would now throw and end the process,
+  // because `process.stderr` is undefined.
   process.removeAllListeners("warning");
 }
 

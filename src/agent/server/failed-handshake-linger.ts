@@ -7,9 +7,9 @@ const LINGER_MS = 500;
 const LINGERING_LIMIT = 64;
 
 /**
- * Keeps a socket open for a short time after its handshake has failed, so that the client can read the TLS alert. Node
- * would destroy the socket at once. The kernel would then reset the connection if there is unread data of the client,
- * and some clients (such as grpc-go) report the reset instead of the alert.
+ * Keeps a socket open for a short time after its handshake has failed, so that the client can read the TLS alert. By
+ * default, Node destroys the socket at once. If the socket has unread data, the kernel then resets the connection, and
+ * some clients (such as grpc-go) report the reset instead of the alert.
  */
 export class FailedHandshakeLinger {
   /** The sockets that are kept open, the oldest first, with the timers that close them. */

@@ -26,7 +26,7 @@ export interface CommandStarterParts {
   readonly processes: Processes;
   readonly accounts: Accounts;
   readonly environment: SessionEnvironment;
-  /** User and working directory of a command that specifies none. */
+  /** User and working directory for commands that do not specify them. */
   readonly defaults: Pick<CommandSpec, "user" | "cwd">;
   readonly ownUid: number;
   /** Refuses starts while the session is frozen. */

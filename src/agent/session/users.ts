@@ -6,9 +6,9 @@ export interface ResolvedUser {
   readonly identity: Identity;
   /** Name in /etc/passwd. Undefined for a user id without an entry. */
   readonly name: string | undefined;
-  /** Absolute path of the home directory; "/" if there is no entry, or if the entry has none. */
+  /** Absolute path of the home directory; "/" if /etc/passwd has no such path for the user. */
   readonly home: string;
-  /** Login shell. Undefined if there is no entry, or if the entry has none. */
+  /** Login shell. Undefined if /etc/passwd has no shell for the user. */
   readonly shell: string | undefined;
 }
 

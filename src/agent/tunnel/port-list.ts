@@ -19,7 +19,10 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Collects the listeners of one poll. Whenever there are twice as many as a list may contain, drops the surplus. */
+/**
+ * Collects the listeners of one poll. Whenever there are twice as many listeners as a list may contain, drops the
+ * surplus.
+ */
 export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;

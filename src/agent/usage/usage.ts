@@ -58,8 +58,8 @@ export class Usage {
   }
 
   /**
-   * Reads the usage. All calls during a reading share the next reading and not the current one, which may have missed
-   * an event that the caller has already seen.
+   * Reads the usage. All calls that arrive during a reading share the next reading. They do not share the current
+   * reading, which may have missed an event that a caller has already seen.
    */
   get(): Promise<UsageReport> {
     if (this.#next === undefined) {

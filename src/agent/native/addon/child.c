@@ -66,8 +66,8 @@ static int lead_session(struct spawn_job *job) {
 
 /*
  * Creates a process group in the agent's session. If the agent's group is the terminal's foreground group, the new
- * group takes its place: otherwise the child would be stopped at its first read from the terminal. tcsetpgrp raises
- * SIGTTOU, which has no effect here, because all signals are blocked.
+ * group becomes the foreground group instead. Otherwise the child would be stopped at its first read from the terminal.
+ * tcsetpgrp raises SIGTTOU, which has no effect here, because all signals are blocked.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->streams != STREAMS_INHERITED) return 0;

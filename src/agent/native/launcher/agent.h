@@ -6,8 +6,9 @@
 
 /*
  * Starts the agent as a child in a process group of its own. If the launcher's group was the terminal's foreground
- * group, the agent's group takes its place, so that Ctrl-C reaches only the agent. Call it with all signals blocked.
- * The agent starts with no signal blocked, and with default dispositions except for real-time signals.
+ * group, the agent's group becomes the foreground group instead, so that Ctrl-C reaches only the agent. Call it with
+ * all signals blocked. The agent starts with no signal blocked, and with default dispositions except for real-time
+ * signals.
  */
 pid_t start_agent(char **command, char **environment);
 

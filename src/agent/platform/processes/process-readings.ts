@@ -26,8 +26,8 @@ const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
 /**
- * Shares one reading among all callers that request one before it starts. Otherwise, if hundreds of commands lost their
- * clients at the same time, hundreds of readings would be necessary.
+ * Shares one reading among all callers that request one before it starts. Hundreds of commands that lose their clients
+ * at the same time then need only one reading.
  */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;

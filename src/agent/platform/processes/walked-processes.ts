@@ -110,8 +110,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Kills all members that it finds, and remembers them: once the processes between a survivor and the leader are gone,
-   * a scan would not find the survivor. Returns true if no member was left.
+   * Kills all members that it finds, and remembers them, because a scan cannot find a survivor once the processes
+   * between the survivor and the leader are gone. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
     // The scan is urgent while new members appear, because members that fork must not outrun the scans.
