@@ -15,8 +15,8 @@ export interface Change {
 }
 
 /**
- * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, or a removal if there
- * is no second event. Later changes stay in the queue until this is decided (`isHeld`).
+ * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, or a removal if no
+ * second event follows. Later changes stay in the queue until this is decided (`isHeld`).
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 

@@ -59,7 +59,7 @@ export async function readEach(
 }
 
 /**
- * Adds a flag that refuses to enter mounts, unless the call names a mount. Without the flag, a link could lead into a
+ * Adds a flag that refuses to enter mounts, unless the call names a mount. Without the flag, a link could refer to a
  * hung mount.
  */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {

@@ -155,7 +155,7 @@ export class OpenDirectory implements AsyncDisposable {
 
   /**
    * Whether a lookup below this directory must fail if it reaches a mount point. It must fail if the mounts are known
-   * and the operation names none of them, because a symbolic link could lead into a mount that hangs.
+   * and the operation names none of them, because a symbolic link could refer to a mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
