@@ -60,8 +60,8 @@ export class KeptCommands {
   }
 
   /**
-   * Records that the command runs, and forgets the command that had the name. Calls that are still reading the
-   * forgotten command continue.
+   * Records that the command runs, and forgets the earlier command of the same name. Calls that still read the output
+   * of the earlier command continue.
    */
   began(slot: KeptSlot, command: KeptCommand): void {
     slot.command = command;

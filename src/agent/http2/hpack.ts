@@ -175,7 +175,7 @@ export class HpackDecoder {
     this.#table = new DynamicTable(tableLimitBytes);
   }
 
-  /** A number that changes whenever the same block could decode differently. */
+  /** Version of the decoder's state. While it does not change, the same block decodes to the same fields. */
   get version(): number {
     return this.#table.version;
   }

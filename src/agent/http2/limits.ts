@@ -28,8 +28,8 @@ export const DEFAULT_HTTP2_LIMITS = {
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
   /**
-   * Flow-control window of a request (what the client may send before the agent has read it) while no request of the
-   * connection is large.
+   * Flow-control window of a request as long as no request of the connection is large. The window is what the client
+   * may send before the agent has read it.
    */
   streamWindowBytes: 262_144,
   /** Size of a stream's window while the connection has few large requests. */

@@ -8,7 +8,10 @@ import type { Http2Stream } from "./stream.ts";
 export interface MachineEvents {
   /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** Called when there is new output for `take`: at least once between two calls of `take`, if output was added. */
+  /**
+   * Called when output was added for `take`. If output is added between two calls of `take`, this is called at least
+   * once.
+   */
   output(): void;
   /**
    * Called when a stream has ended, or when the peer announced that it sends no more requests. The connection may be

@@ -200,8 +200,8 @@ function setFlags(flags: readonly string[]): void {
 }
 
 /**
- * Resident memory of the agent. Without /proc, Node throws, and the peak is returned instead, so that the first check
- * frees memory.
+ * Resident memory of the agent. Node cannot read it without /proc. The peak is returned then: it is never too low, so
+ * the first check frees memory.
  */
 function residentBytes(): number {
   try {

@@ -47,7 +47,7 @@ export interface CredentialRotationParts {
 export class CredentialRotation {
   readonly #parts: CredentialRotationParts;
   readonly #mutex = new Mutex();
-  /** A reload in progress that is shared by calls with a wrong token. */
+  /** The reload in progress, if there is one. All calls with a wrong token wait for the same reload. */
   #reloadForToken: Promise<boolean> | undefined;
   #nextReloadMs = Number.NEGATIVE_INFINITY;
   #nextCheckMs = Number.NEGATIVE_INFINITY;

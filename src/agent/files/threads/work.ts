@@ -19,9 +19,10 @@ const HUNG_SYNC_TICKS = 1_200;
  * Runs file operations on threads and detects hung mounts. An operation that hangs is given up: its call fails, but its
  * memory is not reused until the operation returns.
  *
- * The mount of an operation on a descriptor is known. For an operation that follows a path, a walk along the same path
- * finds the mount: it is the mount at which the walk has stopped when the operation is given up. While a lookup is slow
- * or a mount hangs, each path is first walked, so that the operation does not enter that mount.
+ * To name the hung mount: an operation on a descriptor has a known mount. For an operation on a path, a second walk
+ * follows the same path. If the operation is given up, the mount at which this walk has stopped is the one that hangs.
+ *
+ * While a lookup is slow or a mount hangs, each path is first walked, so that the operation does not enter that mount.
  */
 export class FileWork {
   readonly addon: Addon;

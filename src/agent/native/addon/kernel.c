@@ -1,6 +1,6 @@
 /*
- * The clock and the kernel's random generator. The probes pass an invalid argument and so change nothing: the kernel
- * checks privileges first, so EPERM means that a privilege is missing, and EINVAL that the process has the privilege.
+ * The clock and the kernel's random generator. The probes change nothing, because they pass an invalid argument. The
+ * kernel checks privileges first: EPERM means that the privilege is missing, and EINVAL means that the process has it.
  */
 #include <linux/random.h>
 #include <string.h>

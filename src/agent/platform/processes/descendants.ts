@@ -77,8 +77,7 @@ export class Descendants {
    * may then be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
-    // If the ancestor is the agent itself, returns a constant: the agent cannot reap a process during the scan, because
-    // the scan is synchronous.
+    // The agent itself cannot reap a process during the scan, because the scan is synchronous. Any constant will do.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

@@ -67,8 +67,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
 }
 
 /**
- * Throws UsageError unless the directory exists. The message explains -c, because users of other tools may mean a
- * container, a cipher or a format with it.
+ * Throws UsageError unless the directory of -c exists. The message explains -c, because in other tools -c means a
+ * container, a cipher or a format.
  */
 function checkCredentialsOption(path: string | undefined): void {
   if (path === undefined || path === "" || existsSync(path)) return;

@@ -15,7 +15,10 @@ export interface NodeStatus {
   /** Whether a snapshot leaves the sandbox running. Always false, because this substrate suspends the sandbox. */
   readonly liveCheckpoint: false;
   readonly daemonVersion: string;
-  /** Features of each hypervisor that can be started, by its name. Empty if the daemon does not have /capabilities. */
+  /**
+   * Maps the name of each hypervisor that can be started to its features. Empty if the daemon does not have
+   * /capabilities.
+   */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
   /** Version of the daemon's API; undefined if the daemon does not report it. */
   readonly apiVersion: string | undefined;

@@ -73,9 +73,8 @@ export function notReady(image: Image, images: readonly Image[]): SandboxError {
 }
 
 /**
- * Returns the reason why an image is not ready. There is one special case: if a name is given when an image is built,
- * the image of that name stays pending forever, while the same image is ready as builds/ID@DIGEST (deviation 8 of the
- * substrate contract).
+ * Returns the reason why an image is not ready. Special case: an image that was built with a name stays pending forever
+ * under this name, although it is ready under builds/ID@DIGEST (deviation 8 of the substrate contract).
  */
 function obstacle(
   image: Image,

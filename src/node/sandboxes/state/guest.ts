@@ -53,9 +53,8 @@ export interface Patience {
 }
 
 /**
- * Retries an attempt while it fails with GuestError, and resolves with the value of the first attempt that succeeds.
- * Rejects with SandboxError (AGENT_UNREACHABLE) once the time is up. Any other error makes it reject at once.
- *
+ * Retries an attempt while it fails with GuestError, and rejects at once if it fails with another error. Resolves with
+ * the value of the first attempt that succeeds. Rejects with SandboxError (AGENT_UNREACHABLE) once the time is up.
  * @param what start of the error message, such as "the agent has not answered"
  * @param attempt receives the time that an answer may take, in milliseconds
  * @param signal when it is aborted, the next failure is final

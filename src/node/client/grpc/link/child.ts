@@ -17,7 +17,7 @@ const LEAVE_MS = 2_000;
 
 /**
  * Starts a command that does not keep this process alive. Throws if an argument is invalid or this process has too many
- * open files. The child reports any other failure to start with its event "error".
+ * open files. Any other failure to start is reported by the child's event "error".
  */
 export function startChild({ program, args, env }: ChildCommand): Child {
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"], ...(env && { env: { ...env } }) });
