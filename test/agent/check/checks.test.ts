@@ -35,7 +35,7 @@ function limitedIn(difference: Partial<GuestFacts>): ReadonlyMap<string, Check> 
 }
 
 describe("the checks of a guest", () => {
-  test("checkGuest explains every check, and reports no limits if everything is available", () => {
+  test("checkGuest passes and explains every check if the guest lacks nothing", () => {
     for (const { name, ok, found, meaning } of checkGuest(WHOLE)) assert.ok(ok && found !== "" && meaning !== "", name);
   });
 
@@ -73,7 +73,7 @@ describe("the checks of a guest", () => {
 });
 
 describe("the table of checks", () => {
-  test("describeChecks prints each verdict and name first, and wraps long explanations", () => {
+  test("describeChecks starts each line with verdict and name, and wraps long explanations", () => {
     const table = describeChecks([
       { name: "clock", ok: false, found: "EPERM", meaning: "it is not stepped ".repeat(8).trim() },
       { name: "terminal", ok: true, found: "opened", meaning: "it works" },

@@ -63,7 +63,7 @@ describe("guest-agent check --config", () => {
     assert.doesNotMatch(stdout, new RegExp(MARKER));
   });
 
-  test("`check --config` names an unreadable file and the user", async () => {
+  test("`check --config` names an unreadable file and the user who cannot read it", async () => {
     const { stdout } = await check({ SVC_TLS_KEY_FILE: "/no/such/key" });
     const user = process.getuid?.();
     assert.match(

@@ -75,7 +75,7 @@ describe("readBootstrap", () => {
     ]);
   });
 
-  test("readBootstrap reports the faults of all variables at once without values", async () => {
+  test("readBootstrap reports the faults of all variables at once without printing values", async () => {
     const absent = join(directory.path, "absent.pem");
     const environ = channel(directory, {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
@@ -149,7 +149,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(read.preSnapshot?.args, ["sync"]);
   });
 
-  test("readBootstrap rejects a spec that is set twice or invalid", async () => {
+  test("readBootstrap rejects an invalid spec file, and a spec set in two variables", async () => {
     const good = await directory.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.deepEqual(await faultLines(channel(directory, { [name]: "{}", [`${name}_FILE`]: good })), [
@@ -218,7 +218,7 @@ describe("readBootstrap", () => {
     test(`readBootstrap rejects ${what}`, async () =>
       assert.deepEqual(await faultLines(channel(directory, changes)), faults));
 
-  test("readBootstrap validates each value of each variable", async () => {
+  test("readBootstrap accepts valid values of each variable and explains each invalid one", async () => {
     for (const [names, values, problem] of await valuesIn())
       for (const name of names)
         for (const value of values)
@@ -312,7 +312,7 @@ describe("unknownVariables", () => {
     }
   });
 
-  test("unknownVariables suggests a known variable that contains an unknown one's words", () => {
+  test("for an unknown variable, unknownVariables suggests a known one with the same words", () => {
     assert.deepEqual(found("SVC_TOKEN=secret", "SVC_PORT=1", "SVC_CERT_FILE=/x", "SVC_OF_ANOTHER_KIND=1"), [
       { name: "SVC_TOKEN", meant: "SVC_INSTANCE_TOKEN" },
       { name: "SVC_PORT", meant: "SVC_GUEST_PORT" },

@@ -21,7 +21,7 @@ function sourcesOf(directory: CredentialDirectory, tokenFile: string): Parameter
 }
 
 describe("Credentials", () => {
-  test("Credentials.reload keeps the checked TLS material if the files are unchanged", async () => {
+  test("Credentials.reload checks TLS material again only if its files have changed", async () => {
     await using directory = await credentialDirectory();
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
@@ -44,7 +44,7 @@ describe("Credentials", () => {
 });
 
 // libuv starts as many threads as are set when it is first used: reading the token must not come before.
-test("an agent with a token file starts the usual number of threads", async () => {
+test("reading the token from a file leaves the agent's number of threads unchanged", async () => {
   await using directory = await credentialDirectory();
   const env = {
     SVC_INSTANCE_TOKEN: undefined,
@@ -75,7 +75,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
     });
   }
 
-  it("a hung file makes the agent exit with 78 despite full stderr", async () => {
+  it("the agent exits with 78 if a TLS file hangs and stderr is full", async () => {
     await using directory = await testDirectory();
     const hung = directory.at("hung");
     await using _mount = await fuseMount("hanging_mount", hung);

@@ -127,7 +127,7 @@ describe("SVC_PROCESS_SPEC", () => {
     assert.deepEqual(readProcessSpec(JSON.stringify({ args: ["\u{1f600}"] })).problems, []);
   });
 
-  test("SVC_PROCESS_SPEC reports every field that the kernel would reject", () => {
+  test("SVC_PROCESS_SPEC reports every invalid field with a reason", () => {
     const spec = {
       args: ["", "a\0b"],
       env: { "": "x", [`A=${MARKER}`]: "x", C: `${MARKER}\0` },
@@ -158,7 +158,7 @@ describe("SVC_HOOKS_SPEC", () => {
     assert.deepEqual(readHooksSpec(bytes.toString("base64")), { value: hooksSpec, problems: [] });
   });
 
-  test("SVC_HOOKS_SPEC reports the faults of both hooks", () => {
+  test("SVC_HOOKS_SPEC reports the invalid fields of both hooks at once", () => {
     const spec = {
       pre_snapshot: { args: [], cwd: "x", user: ":" },
       post_restore: { args: ["x"], env: { A: "\0" }, user: "-1" },

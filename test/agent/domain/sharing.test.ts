@@ -13,7 +13,7 @@ const SIZES = {
   keptAtRestBytes: 0,
 };
 
-test("a buffer pool reuses its buffers during use and frees them afterwards", () => {
+test("a buffer pool reuses released buffers, and frees them when its last user leaves", () => {
   for (const keptAtRestBytes of [0, FULL]) {
     const pool = new BufferPool({ ...SIZES, keptAtRestBytes });
     const leave = pool.enter();
@@ -31,7 +31,7 @@ test("a buffer pool reuses its buffers during use and frees them afterwards", ()
   }
 });
 
-test("releasing a pool buffer twice returns it only once", () => {
+test("a buffer that is released twice returns to the pool only once", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   const first = pool.acquire();
   pool.acquire();
@@ -41,7 +41,7 @@ test("releasing a pool buffer twice returns it only once", () => {
   assert.notEqual(pool.acquire().bytes, pool.acquire().bytes);
 });
 
-test("the buffer pool serves a small request with a separate, temporary buffer", () => {
+test("a buffer pool serves a small request with a small buffer, not a pooled one", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   assert.equal(pool.acquire(0).bytes.length, 4096);
   const small = pool.acquire(5_000);
@@ -65,7 +65,7 @@ test("a buffer pool that is mostly in use hands out smaller buffers", () => {
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
-  it("an allowance evicts no idle holder if that would not free enough", () => {
+  it("an allowance evicts idle holders only if that frees enough for a new one", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>
@@ -114,7 +114,7 @@ describe("a mutex", () => {
     assert.equal(await mutex.run(() => Promise.resolve(1)), 1);
   });
 
-  it("a mutex skips an aborted waiting task and keeps the order", async () => {
+  it("a mutex skips a waiting task that was aborted and runs the next", async () => {
     const mutex = new Mutex();
     const first = Promise.withResolvers<void>();
     const events: string[] = [];

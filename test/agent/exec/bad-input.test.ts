@@ -90,12 +90,12 @@ describe("a client that breaks the rules of Exec", () => {
         await noProcessWith(MARK);
       });
 
-  it("invalid start fields fail with INVALID_FIELD, which names the field", async () => {
+  it("an exec with an invalid start field fails with INVALID_FIELD, naming the field", async () => {
     for (const [start, message] of REFUSED_STARTS)
       await assert.rejects(exec(agent, start), { code: status.INVALID_ARGUMENT, reason: "INVALID_FIELD", message });
   });
 
-  it("an oversized message fails with MESSAGE_TOO_LARGE, also while a command runs", async () => {
+  it("an oversized exec message fails with MESSAGE_TOO_LARGE before and after the command's start", async () => {
     for (const send of [
       (stream: ExecStream) => stream.start({ args: ["echo", "x".repeat(10 * 2 ** 20)] }),
       (stream: ExecStream) => stream.start(SLEEP).stdin(Buffer.alloc(5 * 2 ** 20)),
@@ -174,7 +174,7 @@ describe("the arguments and variables of one Exec", () => {
     assert.ok(!arrived.includes("twice=1"));
   });
 
-  it("a long name in a long PATH fails with EXEC_ARGS_TOO_LONG", async () => {
+  it("an exec with a long command name and PATH fails with EXEC_ARGS_TOO_LONG", async () => {
     const failure = await failingExec(agent, { args: ["x".repeat(100_000)], env: { PATH: ":".repeat(100_000) } });
     assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "EXEC_ARGS_TOO_LONG"]);
   });

@@ -47,7 +47,7 @@ describe("contract: environment of an exec'd command", () => {
     assert.deepEqual(values, ["inherited", "spec", "spec"]);
   });
 
-  it("PWD is the command's own directory, and OLDPWD is not inherited", async () => {
+  it("PWD is the command's working directory, and OLDPWD is not inherited", async () => {
     await using other = await startAgent({ env: { PWD: "/of/the/agent", OLDPWD: "/of/the/agent" } });
     const own = await environmentOf({ cwd: directory }, other);
     assert.deepEqual([own.get("PWD"), own.has("OLDPWD")], [directory, false]);
@@ -56,7 +56,7 @@ describe("contract: environment of an exec'd command", () => {
     assert.deepEqual([given.get("PWD"), given.get("OLDPWD")], ["/given", "/given"]);
   });
 
-  it("ExecStart.env is applied last and delivered unchanged", async () => {
+  it("ExecStart.env overrides the spec's variables and reaches the command unchanged", async () => {
     const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
     const values = ["SHARED", "NEW", "FROM_SPEC"].map((name) => environment.get(name));
     assert.deepEqual(values, ["request", " a=b\n", "spec"]);
@@ -79,7 +79,7 @@ describe("contract: environment of an exec'd command", () => {
     assert.ok(lines.includes("SHARED=spec"));
   });
 
-  it("no variable passes the agent's token to a command or the workload", async () => {
+  it("neither a command's nor the workload's environment contains the agent's token", async () => {
     const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${directory}/workload`] });
     assert.equal(String(stdout).includes(AGENT_TOKEN), false);
   });
@@ -108,7 +108,7 @@ describe("specs in files", () => {
 });
 
 describe("further variables of a command's environment", () => {
-  it("a command gets its user's HOME, USER, LOGNAME and SHELL unless set", NEEDS_ROOT, async () => {
+  it("a command gets its user's HOME, USER, LOGNAME and SHELL unless the request sets them", NEEDS_ROOT, async () => {
     const personal = await personalOf(agent, { user: "nobody" });
     assert.deepEqual(personal, ["/nonexistent", "nobody", "nobody", "/usr/sbin/nologin"]);
     const set = await personalOf(agent, { user: "nobody", env: { HOME: "/h", SHELL: "" } });
@@ -149,7 +149,7 @@ describe("further variables of a command's environment", () => {
       assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
     });
 
-    it("a terminal gets the requested TERM instead of the inherited one", async () => {
+    it("a terminal command gets the requested TERM instead of the agent's", async () => {
       const termOf = async (start: Partial<StartInit>): Promise<string> =>
         String((await exec(rich, { args: ["sh", "-c", "echo $TERM"], ...start } as StartInit)).stdout).trim();
       assert.equal(await termOf({ terminal: { term: "screen" } }), "screen");
@@ -159,7 +159,7 @@ describe("further variables of a command's environment", () => {
     });
   });
 
-  it("a command's environment contains only variables that were set on purpose", async () => {
+  it("beyond inherited and spec variables, a command gets only HOME, USER, LOGNAME and SHELL", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
     assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
   });
@@ -173,7 +173,7 @@ describe("an inherited environment with unusual entries", () => {
     my $z = sub { map { unpack("J", pack("p", $_)) } @_ }; my @a = map { "$_\\0" } @ARGV; @e = map { "$_\\0" } @e;
     syscall($execve, "$file\\0", pack("J*", $z->(@a), 0), pack("J*", $z->(@e), 0)); die "execve: $!"`;
 
-  it("an odd inherited environment reaches commands byte for byte and in order", async () => {
+  it("malformed and duplicate inherited variables reach commands byte for byte and in order", async () => {
     const execve = process.arch === "x64" ? "59" : "221";
     await using odd = await startAgent({
       through: ["perl", "-e", WITH_ENTRIES, execve],

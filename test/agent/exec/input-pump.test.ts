@@ -12,7 +12,7 @@ const PIPE_BYTES = 256 * 1024;
 const KEYS = 300_000;
 
 describe("input that a command does not read", () => {
-  it("single-byte input is paused until the command reads, then arrives whole", async () => {
+  it("one-byte input frames wait until the command reads, and then all arrive", async () => {
     const child = await processes.spawn(
       request(["/bin/sh", "-c", "kill -STOP $$; exec wc -c"], { stdio: { kind: "pipes", stdin: true } }),
     );

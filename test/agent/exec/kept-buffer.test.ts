@@ -48,7 +48,7 @@ function lines(last: number): Buffer {
 }
 
 describe("the buffer of a kept command", () => {
-  it("a kept command drops its oldest output and reports the gap's position", async () => {
+  it("with a full buffer, a kept command drops its oldest output and reports the gap", async () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
     // The command ends although nobody reads.
@@ -64,7 +64,7 @@ describe("the buffer of a kept command", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("with BLOCK, a full buffer pauses a kept command without losing output", async () => {
+  it("with BLOCK, a full buffer pauses a kept command, and no output is lost", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -86,7 +86,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a kept command with BLOCK reports its exit after its last output", async () => {
+  it("with BLOCK, a kept command's exit frame follows all of its output", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();
@@ -101,7 +101,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a kept `cat` with BLOCK returns 16 MiB to a slow client", async () => {
+  it("a slow client gets 16 MiB back unchanged from a kept `cat` with BLOCK", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);

@@ -47,7 +47,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("a `forget` frame works at any moment around the command's end", async () => {
+  it("a `forget` frame sent shortly before or after the command's end takes effect", async () => {
     const client = connect(agent);
     for (let round = 0; round < 40; round++) {
       const { stream } = await keep(agent, { args: ["cat"], stdin: true, keep: { name: "meets" } }, client);
@@ -61,7 +61,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("an attached call ends even if its client sends no `forget` frame", async () => {
+  it("after the exit frame, an attached call ends even if its client never sends `forget`", async () => {
     using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
     while ((await silent.stream.next())?.case !== "exit");
     assert.equal((await keptCommand(agent, "silent"))?.attached, false);
@@ -124,7 +124,7 @@ describe("an exec that is to be replaced", () => {
     assert.equal((await listExecs(agent)).length, 1);
   });
 
-  it("a replaced exec's attached reader still reads all of its output", async () => {
+  it("a client attached to a replaced exec still reads all of its output", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const keeping = { name: "old", bufferBytes: UNREAD_BYTES };
     using first = await keep(agent, { args, keep: keeping });
@@ -138,7 +138,7 @@ describe("an exec that is to be replaced", () => {
     assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
   });
 
-  it("a replaced exec's reader fails with EXEC_UNKNOWN if the exec is evicted", async () => {
+  it("a client attached to a replaced exec gets EXEC_UNKNOWN when the exec is evicted", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     using first = await keep(agent, { args, keep: { name: "a", ...large } });

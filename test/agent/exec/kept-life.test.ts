@@ -81,7 +81,7 @@ describe("limits of kept commands", () => {
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
-  it("an ended exec survives if its replacement exceeds the buffer limit", async () => {
+  it("an ended exec is kept if its replacement would exceed the buffer limit", async () => {
     const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
     await ended.stream.outcome();
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
@@ -125,7 +125,7 @@ describe("ListExecs", () => {
 });
 
 describe("user activity", () => {
-  it("`awakeForMs` counts as user activity while the command runs", async () => {
+  it("a running command counts as user activity for `awakeForMs`, even without a client", async () => {
     const awake = { name: "awake", awakeForMs: 3_600_000n };
     const first = await keep(agent, { args: ["sleep", "1000"], keep: awake });
     first.stream[Symbol.dispose]();
@@ -160,7 +160,7 @@ describe("user activity", () => {
     assert.equal(second.started.kept, true);
   });
 
-  it("a kept command's end is activity only if a client is attached", async () => {
+  it("a kept command's end is user activity only if a client is attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "alone" } });
     first[Symbol.dispose]();
     await untilKept(agent, "alone", (kept) => kept?.attached === false);
@@ -174,7 +174,7 @@ describe("user activity", () => {
     assert.ok((await activityNs(node)) > earlier);
   });
 
-  it("typing into an attached terminal counts as activity, attaching does not", async () => {
+  it("typing into an attached terminal counts as user activity, being attached does not", async () => {
     using first = await keep(agent, { args: ["cat"], terminal: {}, keep: { name: "typed" } });
     const earlier = await activityNs(node);
     assert.equal(await activityNs(node), earlier);
@@ -185,7 +185,7 @@ describe("user activity", () => {
 });
 
 describe("a kept command at a restore", () => {
-  it("a restore ends a kept command's call and keeps the command", async () => {
+  it("a restore ends the call that is attached to a kept command, which continues", async () => {
     await using restored = await startAgent();
     using client = clientOf(restored);
     const first = await keep(restored, { args: ["cat"], stdin: true, keep: { name: "through" } });

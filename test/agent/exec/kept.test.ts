@@ -62,7 +62,7 @@ describe("a kept command", () => {
     assert.deepEqual([deaf.started.stdin, deaf.started.stdinClosed], [false, true], "started without input");
   });
 
-  it("a kept command without a terminal ignores a half-closed request and a terminal size", async () => {
+  it("a kept command without terminal ignores a half-closed request and a terminal size", async () => {
     using first = await keep(agent, echo({ name: "half" }));
     first.stream.stdin("still ").end();
     await first.stream.until("still ");
@@ -104,7 +104,7 @@ describe("a kept command", () => {
     assert.equal((await receiveAll(last)).text(), "");
   });
 
-  it("an invalid attach is rejected and does not disturb the attached call", async () => {
+  it("an invalid attach fails and leaves the already attached call undisturbed", async () => {
     using first = await keep(agent, echo({ name: "where" }));
     first.stream.stdin("abc");
     await first.stream.until("abc");
@@ -143,7 +143,7 @@ describe("a kept command", () => {
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
-  it("`stdin_close` is delivered after queued input although its call has ended", async () => {
+  it("`stdin_close` reaches a command after earlier input although its call has ended", async () => {
     const gate = join(directory, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
@@ -159,7 +159,7 @@ describe("a kept command", () => {
     assert.equal(Number((await receiveAll(reader)).text()), input.length);
   });
 
-  it("a client can attach repeatedly after the end and read everything", async () => {
+  it("after a kept command's end, clients can attach repeatedly and read all output", async () => {
     const first = await keep(agent, { args: shell("echo out; echo err >&2; exit 7"), keep: { name: "late" } });
     await first.stream.outcome();
     first[Symbol.dispose]();
@@ -191,7 +191,7 @@ describe("a kept command", () => {
     assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
   });
 
-  it("a later attach gets a kept command's terminal and can resize it", async () => {
+  it("a later attach to a kept command gets its terminal and can resize it", async () => {
     const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });
@@ -310,7 +310,7 @@ describe("the end of a kept command", () => {
     assert.equal((await slow).exit?.signal, 9);
   });
 
-  it("SignalExec leaves the attached call open, and fails after the command's exit", async () => {
+  it("SignalExec leaves the attached call open, and fails once the command has exited", async () => {
     const line = "trap 'echo one' USR1; echo up; while :; do sleep 0.05; done";
     using first = await keep(agent, { args: shell(line), keep: { name: "told" } });
     assert.equal(Buffer.from((await frameOf(first.stream, "stdout")).value).toString(), "up\n");
@@ -331,7 +331,7 @@ describe("the end of a kept command", () => {
       await assert.rejects(endExec(agent, { name: "x", ...wrong }), { reason: "INVALID_FIELD" }, "by EndExec");
   });
 
-  it("a kept command ends at its timeout while no client is attached", async () => {
+  it("a kept command's timeout ends it although no client is attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 3_000n, keep: { name: "timed" } });
     first[Symbol.dispose]();
     const ended = await untilKept(agent, "timed", (exec) => exec?.exit !== undefined);

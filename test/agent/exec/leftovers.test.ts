@@ -42,7 +42,7 @@ function isAlive(pid: number): boolean {
 }
 
 describe("EndExec with leftovers", await needsCgroups(), () => {
-  it("EndExec ends leftovers in other sessions and those of double forks", async () => {
+  it("EndExec ends a command's leftovers in other sessions, even after a double fork", async () => {
     const line =
       "setsid sleep 1000 > /dev/null & echo $!; " +
       "(setsid sh -c 'sleep 1001 & echo $!; exec sleep 1002 > /dev/null' & echo $!); nohup sleep 1003 & echo $!";
@@ -58,14 +58,14 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.equal(await keptCommand(agent, "tree"), undefined);
   });
 
-  it("EndExec without the `leftovers` option only removes an ended command's record", async () => {
+  it("EndExec without `leftovers` forgets an ended command but ends no leftover process", async () => {
     const [pid = 0] = await leftBy("kind", "setsid sleep 1000 > /dev/null & echo $!");
     const ended = await endExec(agent, { name: "kind" });
     assert.deepEqual([ended.forgotten, ended.leftoversEnded, ended.leftoversUnknown], [true, undefined, false]);
     assert.ok(isAlive(pid));
   });
 
-  it("EndExec kills leftovers that ignore the signal after the grace period", async () => {
+  it("after the grace period, EndExec kills leftovers that ignore its signal", async () => {
     const [pid = 0] = await leftBy(
       "stubborn",
       "setsid sh -c \"trap '' TERM HUP; echo \\$\\$; while :; do sleep 0.05; done\" & sleep 0.3",
@@ -75,7 +75,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     await processGone(pid);
   });
 
-  it("EndExec ends leftovers that fork without end", async () => {
+  it("EndExec ends leftovers that fork again and again", async () => {
     // Each process starts the next one and ends, so that no list of processes is complete.
     const mark = "forks-without-end";
     const script = `trap '' TERM; sleep 0.01; sh -c "$0" "$0" ${mark} > /dev/null 2>&1 &`;
@@ -88,14 +88,14 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.deepEqual(await processesWith(mark), []);
   });
 
-  it("EndExec continues stopped leftovers so that they can end in time", async () => {
+  it("EndExec resumes stopped leftovers (SIGCONT) so that the signal can end them", async () => {
     const [pid = 0] = await leftBy("stopped", "setsid sleep 1000 > /dev/null & echo $!; kill -STOP $!");
     const ended = await endExec(agent, { name: "stopped", leftovers: true, graceMs: LONG });
     assert.equal(ended.leftoversEnded, 1);
     await processGone(pid);
   });
 
-  it("EndExec reports zero leftovers for a running command, or if none exist", async () => {
+  it("EndExec reports zero leftovers if the command still runs or has left no process", async () => {
     using _ = await keep(agent, { args: ["sh", "-c", "sleep 1000 & wait"], keep: { name: "runs" } });
     const ended = await endExec(agent, { name: "runs", leftovers: true, forget: true });
     assert.deepEqual([ended.exit?.signal, ended.leftoversEnded], [15, 0]);

@@ -87,7 +87,7 @@ describe("the log of a kept command", () => {
     });
   }
 
-  it("a blocking log stops at its capacity and resumes after an acknowledgement", () => {
+  it("an output log that blocks accepts no bytes beyond its capacity until an acknowledgement", () => {
     const log = logOf(10, "block");
     assert.deepEqual([write(log, "stdout", 7), write(log, "stderr", 7), write(log, "stdout", 1)], [7, 3, 0]);
     // The oldest bytes are of stdout: those of stderr cannot go before them.
@@ -100,7 +100,7 @@ describe("the log of a kept command", () => {
     assert.equal(log.heldBytes, 10);
   });
 
-  it("an output log of N bytes holds at most N/64 separate pieces", () => {
+  it("an output log of N bytes holds at most N/64 alternating stdout and stderr pieces", () => {
     const dropping = logOf(64_000, "drop_oldest");
     for (let run = 0; run < 5_000; run++) write(dropping, STREAMS[run % 2] ?? "stdout", 1);
     const reader = new Reader(dropping, { stdout: 0, stderr: 0 });
@@ -114,7 +114,7 @@ describe("the log of a kept command", () => {
     assert.equal(write(blocking, "stdout", 1), 1);
   });
 
-  it("an output log keeps acknowledged bytes until it needs their space", () => {
+  it("an output log keeps acknowledged bytes until new output needs their space", () => {
     const log = logOf(10, "block", 1);
     write(log, "stdout", 10);
     log.acknowledge({ stdout: 10, stderr: 0 });
@@ -123,7 +123,7 @@ describe("the log of a kept command", () => {
     assert.equal(again.gapBytes, 0);
   });
 
-  it("a discarded output log holds nothing and accepts more writes", () => {
+  it("a discarded output log holds no bytes, even after more writes", () => {
     const log = logOf(10, "block", 1);
     write(log, "stdout", 10);
     log.discard();

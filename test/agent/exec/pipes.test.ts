@@ -57,7 +57,7 @@ describe("exec on pipes", () => {
     assert.equal(sha256(stdout), sha256(Buffer.concat(Array.from({ length: 128 }, () => chunk))));
   });
 
-  it("a background child that holds stdout open does not delay the exit", async () => {
+  it("a background child that holds stdout open does not delay the command's exit frame", async () => {
     const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "sleep 300 & echo $!"] });
     const background = Number(String(stdout));
     assert.equal(exit.outputComplete, false);
@@ -78,7 +78,7 @@ describe("exec on pipes", () => {
     assert.equal((await exec(agent, { args: ["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 7"] })).exit.code, 7);
   });
 
-  it("a command can reopen its output through /dev/stdout as any user", async () => {
+  it("a command run as any user can reopen its output through /dev/stdout", async () => {
     const args = ["sh", "-c", "echo again > /dev/stdout"];
     for (const user of process.getuid?.() === 0 ? ["", "12345:12345"] : [""])
       for (const terminal of [undefined, {}]) {
@@ -87,7 +87,7 @@ describe("exec on pipes", () => {
       }
   });
 
-  it("a command leads its own session, with default signals and file limit", async () => {
+  it("a command leads its own session, with signal handlers and file limit at their defaults", async () => {
     execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=1000:"]);
     await using limited = await startAgent();
     const files = ["status", "stat", "limits"].map((name) => `/proc/self/${name}`);
@@ -121,7 +121,7 @@ describe("exec on pipes", () => {
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] })).stdout), "0\n1\n2\n");
   });
 
-  it("outputComplete is true while other commands start concurrently", async () => {
+  it("outputComplete is true even if other commands start at the same time", async () => {
     const client = connect(agent);
     const worker = async (): Promise<void> => {
       for (let run = 0; run < 25; run++) {
@@ -155,7 +155,7 @@ describe("an exec with a timeout", () => {
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
   });
 
-  it("a timeout longer than the command has no effect", async () => {
+  it("a timeout of 2^63 ms does not affect a command that ends sooner", async () => {
     const { exit } = await exec(agent, { args: ["true"], timeoutMs: 2n ** 63n });
     assert.deepEqual([exit.code, exit.timedOut], [0, false]);
   });
@@ -171,7 +171,7 @@ describe("an exec whose client disconnects", () => {
     stream[Symbol.dispose]();
   });
 
-  it("no process remains if the client cancels during the start", async () => {
+  it("no process remains if the client cancels an exec during its start", async () => {
     for (let i = 0; i < 30; i++) {
       const stream = new ExecStream(agent);
       stream.start({ args: ["sleep", `424242.500${RUN}`] });
@@ -183,7 +183,7 @@ describe("an exec whose client disconnects", () => {
 });
 
 describe("a client that does not read", () => {
-  it("unread output pauses the command without using memory and arrives later", async () => {
+  it("unread output pauses its command, takes bounded memory, and arrives later", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
     await stream.next();

@@ -32,7 +32,7 @@ describe("an oversized argument or variable", () => {
     assert.equal(exit.code, 0);
   });
 
-  it("an oversized argument or variable is reported by name without its value", async () => {
+  it("the error for an oversized argument or variable names it without its value", async () => {
     const tooLong = "x".repeat(LIMIT_BYTES + 1);
     const argument = await failingExec(agent, { args: ["echo", "short", tooLong] });
     assert.match(argument.message, /argument 2 exceeds 131071 bytes, the kernel's limit for one string/);
@@ -70,7 +70,7 @@ describe("a command that cannot be started", () => {
       assert.ok(failure.message.length > 10);
     });
 
-  it("a missing working directory is reported with step chdir and its path", async () => {
+  it("the error for a missing working directory contains step chdir and the path", async () => {
     const failure = await failingExec(agent, { args: ["true"], cwd: "/no/such/dir" });
     assert.deepEqual(failure.metadata, { step: "chdir", errno: "ENOENT", path: "/no/such/dir" });
   });
@@ -82,12 +82,12 @@ describe("a command that cannot be started", () => {
 });
 
 describe("users and working directories", () => {
-  it("a command's default user is the agent's, its directory that user's home", async () => {
+  it("by default, a command runs as the agent's user in that user's home directory", async () => {
     const { uid, homedir } = userInfo();
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), `${uid}\n${homedir}\n`);
   });
 
-  it("a command runs as user, uid, user:group or uid:gid", NEEDS_ROOT, async () => {
+  it("the user of a command may be given as user, uid, user:group or uid:gid", NEEDS_ROOT, async () => {
     for (const [user, ids] of [
       ["nobody", "65534 65534 65534"],
       ["12345", "12345 0 0"],
@@ -103,7 +103,7 @@ describe("users and working directories", () => {
     assert.equal(String((await exec(agent, { args: ["pwd"], user: "nobody" })).stdout), "/\n");
   });
 
-  it("a command is found through the request's PATH or its working directory", async () => {
+  it("a command is found in the request's PATH, or relative to the working directory", async () => {
     await writeFile(join(directory, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
     for (const start of [
       { args: ["only-here"], env: { PATH: `/nowhere:${directory}:/bin:/usr/bin` } },
@@ -112,7 +112,7 @@ describe("users and working directories", () => {
       assert.equal(String((await exec(agent, start)).stdout), "found\n");
   });
 
-  it("PATH search skips missing and denied entries and stops at non-programs", async () => {
+  it("the PATH search skips missing and inaccessible entries and fails at a non-program", async () => {
     const within = (...directories: string[]): StartInit => ({ args: ["env"], env: { PATH: directories.join(":") } });
     for (const name of ["denied", "text-first"]) await mkdir(join(directory, name));
     await mkdir(join(directory, "denied/env"));

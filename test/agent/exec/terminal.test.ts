@@ -14,11 +14,11 @@ describe("exec in a terminal", () => {
     assert.deepEqual(order, ["started", "stdout", "exit"]);
   });
 
-  it("a terminal is 80 by 24 by default", async () => {
+  it("a terminal has 80 columns and 24 rows by default", async () => {
     assert.equal(String((await exec(agent, { args: ["stty", "size"], terminal: {} })).stdout), "24 80\r\n");
   });
 
-  it("a resize sends SIGWINCH; a size with a zero is ignored", async () => {
+  it("a terminal resize sends SIGWINCH, but a size with a zero is ignored", async () => {
     using stream = new ExecStream(agent);
     const line = "trap 'stty size; exit' WINCH; echo ready; read line; stty size; while :; do sleep 0.05; done";
     await stream.start({ args: ["bash", "-c", line], terminal: { cols: 90, rows: 33 } }).until("ready\r\n");
@@ -33,7 +33,7 @@ describe("exec in a terminal", () => {
     assert.equal(String((await stream.outcome()).stdout), "50 100\r\n");
   });
 
-  it("`stdin_close` types end of file in a terminal, even mid-line", async () => {
+  it("`stdin_close` ends a terminal's input, even in the middle of a line", async () => {
     for (const input of ["line\n", "no newline", ""]) {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "stty -echo; echo ready; cat; echo done"], terminal: {} });
@@ -74,7 +74,7 @@ describe("exec in a terminal", () => {
     assert.ok(exit.signal === 1 || exit.code !== 0);
   });
 
-  it("a terminal loses nothing of 4 MiB written before the command ends", async () => {
+  it("a client receives all 4 MiB that a command wrote to its terminal before exiting", async () => {
     const { stdout, exit } = await exec(agent, {
       args: ["sh", "-c", "stty -opost; head -c 4194304 /dev/zero"],
       terminal: {},

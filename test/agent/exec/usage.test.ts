@@ -22,7 +22,7 @@ const agent = forAllTests(await startAgent({ hooks: { post_restore: { args: burn
 const client = forAllTests(clientOf(agent));
 
 describe("a command's resource usage", () => {
-  it("usage in a cgroup covers the whole tree, including a daemon", async (t) => {
+  it("a command's usage in a cgroup covers its whole process tree, including a daemon", async (t) => {
     if (lacksCgroups(t, agent)) return;
     // cat ends when the daemon does. That its process was reaped too must not matter: a machine's init may be slow.
     const daemon = `(${burnsInShell} &) | cat`;
@@ -31,7 +31,7 @@ describe("a command's resource usage", () => {
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
 
-  it("usage without a cgroup covers the process and its reaped children", NEEDS_NAMESPACES, async () => {
+  it("without a cgroup, a command's usage covers its process and reaped children", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     using its = clientOf(bare);
     const { usage } = await its.run(["sh", "-c", `${burnsInShell}; true`]);
@@ -46,7 +46,7 @@ describe("a command's resource usage", () => {
     if (small?.peakMemoryScope !== UsageScope.TREE) assert.equal(small?.peakMemoryBytes, undefined);
   });
 
-  it("usage is reported for kept commands and hooks", async () => {
+  it("resource usage is reported for kept commands and hooks", async () => {
     const kept = client.start(burns, { keep: { name: "burns" }, forget: false });
     kept.stdout.resume();
     kept.stderr.resume();

@@ -62,7 +62,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stderr, "stdout is a pipe\nerr\n");
   });
 
-  it("readers that are killed in turn together receive exactly the console's output", async () => {
+  it("many readers, one killed after the other, together receive exactly the console's output", async () => {
     const go = join(directory, "hundred");
     const line = `i=0; while :; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 50 == 0)); then echo "$i" >&2; sleep 0.002; fi; test -e ${go} && break; done; exec sleep 1000`;
     // Large enough that nothing is dropped while the next reader connects, however busy the machine is.
@@ -95,7 +95,7 @@ describe("the workload's output, kept", () => {
     assert.ok(whole.stdout.length > 2_000);
   });
 
-  it("workload output does not wait for readers and counts dropped console bytes", async () => {
+  it("a workload does not wait for output readers, and dropped console bytes are counted", async () => {
     const [taken, take, more] = ["taken", "take", "more"].map((name) => join(directory, name)) as [
       string,
       string,
@@ -144,7 +144,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stdout, "asked\nchild\n");
   });
 
-  it("a reader of workload output that sends anything but acknowledgements is rejected", async () => {
+  it("a reader of workload output fails if it sends anything but acknowledgements", async () => {
     await using agent = await keeping("exec sleep 1000");
     const frames: [Parameters<ExecStream["send"]>[0], RegExp][] = [
       [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*which shares the agent's standard input/],

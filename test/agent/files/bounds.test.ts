@@ -79,7 +79,7 @@ describe("stalled file calls", () => {
     await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("a new file call evicts the longest-stalled one after a minute", async () => {
+  it("a file call beyond the limit evicts the longest-stalled call, after one minute", async () => {
     await writeFile(directory.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({
@@ -168,7 +168,7 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
 }
 
 describe("64 transfers at once", () => {
-  it("64 concurrent reads stay within the memory bound while Health answers", async (t) => {
+  it("64 concurrent file reads stay within the memory bound, and Health still answers", async (t) => {
     const path = directory.at("read");
     await writeFile(path, "");
     await truncate(path, EACH_BYTES);
@@ -184,7 +184,7 @@ describe("64 transfers at once", () => {
     assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
   });
 
-  it("64 concurrent writes stay within the memory bound while Health answers", async (t) => {
+  it("64 concurrent file writes stay within the memory bound, and Health still answers", async (t) => {
     const extraMiB = await measured(async (files, index) => {
       async function* messages(): AsyncGenerator<WriteFileRequest> {
         yield headerMessage({ path: directory.at(`written-${index}`), size: BigInt(EACH_BYTES) });

@@ -68,7 +68,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
     assert.equal((await files.read(readOnly.at("file"))).data.toString(), "old");
   });
 
-  it("WriteFile on an overlay replaces the file but not the lower layer", async (t) => {
+  it("WriteFile on an overlayfs replaces the file without changing the lower layer", async (t) => {
     await using base = await testMount("tmpfs", () => "size=8m");
     for (const name of ["lower", "upper", "work"]) await mkdir(base.at(name));
     await writeFile(base.at("lower/file"), "of the image", { mode: 0o751 });
@@ -120,7 +120,7 @@ describe("an agent killed in mid-write", () => {
     assert.equal(await readFile(directory.at("file"), "utf8"), "old");
   });
 
-  it("an agent killed during 50 writes leaves at most three temporary names", NEEDS_ROOT, async () => {
+  it("an agent killed during 50 writes leaves at most three temporary files", NEEDS_ROOT, async () => {
     const FILE_THREADS = 3;
     await using directory = await testDirectory();
     const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
@@ -141,7 +141,7 @@ describe("an agent killed in mid-write", () => {
     assert.ok(left.length <= FILE_THREADS, left.join(" "));
   });
 
-  it("SIGTERM during a write fails the call and leaves no file", async () => {
+  it("SIGTERM to the agent during a WriteFile fails the call and leaves no file", async () => {
     await using directory = await testDirectory();
     await using leaving = await startAgent();
     using calls = new FileCalls(leaving);

@@ -123,7 +123,7 @@ describe("a name at which an automounter hangs", () => {
 });
 
 describe("a file system that answers late", () => {
-  it("a file system that answers late is used again without mixing data", async (t) => {
+  it("a file system that hung is used again once it answers, without mixing data", async (t) => {
     await beside(
       "hanging_mount",
       t,
@@ -152,7 +152,7 @@ describe("a file system that answers late", () => {
 });
 
 describe("a directory with a hung mount", () => {
-  it("a directory with a hung mount can be listed and emptied", NEEDS_FUSE, async () => {
+  it("in a directory with a hung mount, all other entries can be listed and removed", NEEDS_FUSE, async () => {
     await using directory = await testDirectory();
     const hung = directory.at("top/hung");
     await mkdir(directory.at("top"));

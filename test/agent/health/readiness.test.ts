@@ -67,7 +67,7 @@ async function end(run: Run | undefined, code: number): Promise<void> {
 }
 
 describe("readiness", () => {
-  it("readiness keeps the last result while the next run is in progress", async () => {
+  it("readiness keeps ready_cmd's last result while the next run is in progress", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -95,7 +95,7 @@ describe("readiness", () => {
     assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
-  it("runNow() replaces a readiness run in progress, and stop() ends the loop", async () => {
+  it("runNow() kills and replaces a readiness run in progress; stop() ends the loop", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -149,7 +149,7 @@ describe("ready_cmd", () => {
     assert.equal((await healthOnce(agent, (health) => !health.ready)).readyCmdExit, 5);
   });
 
-  it("ready_cmd may write any amount of output", async () => {
+  it("a ready_cmd that writes 20 MB of output still makes the agent ready", async () => {
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["sh", "-c", "head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2"] } },
     });

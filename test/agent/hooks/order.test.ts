@@ -27,7 +27,7 @@ async function dutiesWithoutMessage(agent: RunningAgent) {
 }
 
 describe("a POST_RESTORE hook", () => {
-  it("a POST_RESTORE hook waits for a restore call that is still arriving", async () => {
+  it("a POST_RESTORE hook waits for a restore call whose message has not arrived", async () => {
     await using agent = await startAgent({
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });
@@ -62,7 +62,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal((await hook).ran, true);
   });
 
-  it("a POST_RESTORE hook sent after a restore call waits for its steps", async () => {
+  it("a POST_RESTORE hook sent after a restore call waits for the restore steps", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const [report, outcome] = await Promise.all([

@@ -107,7 +107,7 @@ describe("RunHook", () => {
     );
   });
 
-  it("a hook runs without input, in its own or the workload's directory", async () => {
+  it("a hook runs without input, in its spec's directory or else the workload's", async () => {
     assert.equal((await hook("pwd; cat")).stdoutTail, "/usr\n");
     assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${directory}\n`);
   });
@@ -144,7 +144,7 @@ describe("the tails of a hook's output", () => {
 });
 
 describe("a hook that takes too long", () => {
-  it("a timed-out hook and its process tree are dead before the answer", async () => {
+  it("RunHook answers only after a timed-out hook and its process tree are dead", async () => {
     const mark = `1000.${Date.now()}`;
     const script = `sleep ${mark} & setsid sh -c 'trap "" TERM HUP; sleep ${mark}; :' & echo begun; sleep ${mark}`;
     let tail = "";
@@ -208,7 +208,7 @@ function tailOf(sizeBytes: number, ...chunks: readonly (string | Uint8Array)[]):
 }
 
 describe("the tail of an output", () => {
-  it("an output tail does not depend on how the output is split", () => {
+  it("the tail of a hook's output does not depend on how the output is split", () => {
     const whole = "the quick brown fox jumps over the lazy dog";
     for (let pieceBytes = 1; pieceBytes <= whole.length; pieceBytes++) {
       const tail = new Tail(8);

@@ -61,7 +61,7 @@ describe("the decoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), [["a", "v".repeat(18)]]);
   });
 
-  test("the HPACK decoder knows the static table", () => {
+  test("the HPACK decoder decodes every entry of the static table", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
     for (const [index, field] of staticTable.entries()) {
       assert.deepEqual(pairs(decoder.decode(Buffer.of(0x80 | (index + 1)))), [field]);

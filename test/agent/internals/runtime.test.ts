@@ -20,7 +20,7 @@ function youngBytes(): number {
   return getHeapSpaceStatistics().find(({ space_name: name }) => name === "new_space")?.space_used_size ?? NaN;
 }
 
-test("V8's garbage collector function frees garbage before it returns", () => {
+test("calling V8's garbage collector frees garbage before the call returns", () => {
   const collect = garbageCollector();
   collect("major");
   const beforeBytes = process.memoryUsage().arrayBuffers;
@@ -37,7 +37,8 @@ test("a minor garbage collection empties the young generation", () => {
   assert.ok(youngBytes() < 256 * KIB, `${youngBytes()} bytes are left`);
 });
 
-test("garbageCollector does nothing if V8 lacks the function", () => garbageCollector("noSuchFunction")("major"));
+test("garbageCollector does nothing if V8 lacks the requested function", () =>
+  garbageCollector("noSuchFunction")("major"));
 
 /** Runs the agent as on a Node that exports nothing of OpenSSL. */
 const WITHOUT_EXPORTS = `
@@ -53,7 +54,7 @@ test("Node's OpenSSL exports every function that the addon calls", () => {
   assert.deepEqual([addon.boundHandshakes(), addon.relaxCertificateChecks()], [1, 1]);
 });
 
-test("the agent serves without Node's OpenSSL functions, logging what is limited", async () => {
+test("without Node's OpenSSL functions, the agent serves and logs what is limited", async () => {
   const [node, ...args] = SOURCES_COMMAND;
   const preload = `data:text/javascript,${encodeURIComponent(WITHOUT_EXPORTS)}`;
   await using agent = await startAgent({ command: [node, "--import", preload, ...args] });

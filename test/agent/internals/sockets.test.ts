@@ -87,7 +87,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories[0], memories[1]);
   });
 
-  it("TLS writes do not join a single piece or oversized pieces", async () => {
+  it("TLS writes are not joined for a single piece or for oversized pieces", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(1, 8_192));
@@ -95,7 +95,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories.length, 5);
   });
 
-  it("TLS writes do not join pieces while another socket uses the buffer", async () => {
+  it("TLS writes do not join pieces while another socket uses the shared buffer", async () => {
     await using slow = await pairOver("tls");
     await using quick = await pairOver("tls");
     const [held, passed] = [piecesOf(30, 8_192), piecesOf(30, 8_192)];
@@ -116,7 +116,7 @@ describe("pieces that are written to a TLS socket", () => {
     await Promise.all([waiting, last]);
   });
 
-  it("destroying a socket completes its writes and frees the shared buffer", async () => {
+  it("destroying a socket settles its pending writes and frees the shared buffer", async () => {
     await using gone = await pairOver("tls");
     await using next = await pairOver("tls");
     gone.server.on("error", () => {});
@@ -184,7 +184,7 @@ describe("receiveAll", () => {
     assert.equal(received.join(""), "some bytes");
   });
 
-  it("receiveAll zeroes its buffer after it has passed on a small read", async () => {
+  it("receiveAll zeroes its buffer after handing over a small read", async () => {
     await using pair = await pairOver("tls");
     const seen = Promise.withResolvers<Buffer>();
     receiveAll(pair.server, (bytes) => seen.resolve(bytes));
@@ -193,7 +193,7 @@ describe("receiveAll", () => {
   });
 });
 
-test("a server has a socket descriptor only while it listens", async () => {
+test("descriptorOf(server) returns a socket while the server listens, and undefined afterwards", async () => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const fd = descriptorOf(server);
@@ -203,7 +203,7 @@ test("a server has a socket descriptor only while it listens", async () => {
   assert.equal(descriptorOf(server), undefined);
 });
 
-test("after stopReading(), the kernel keeps what the peer sends", async () => {
+test("after stopReading(), data that the peer sends stays in the kernel", async () => {
   await using first = await pairOver("tcp");
   await using second = await pairOver("tcp");
   first.server.resume();

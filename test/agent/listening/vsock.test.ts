@@ -117,7 +117,7 @@ describe("a vsock port", () => {
       assert.equal(server.server.sockets, 0);
     });
 
-  test("a vsock port skips a disconnected peer and serves the next 40", async () => {
+  test("a vsock port closes a disconnected peer and serves the next 40", async () => {
     await using directory = await testDirectory();
     await using server = await start();
     let isGone = true;
@@ -135,7 +135,7 @@ describe("a vsock port", () => {
     for (const each of peers) each[Symbol.dispose]();
   });
 
-  test("the addon reports a vsock peer's errno", () => {
+  test("the addon's vsockPeer returns a negative errno if the descriptor has no peer", () => {
     assert.equal(addon.vsockPeer(-1), -constants.errno.EBADF);
     const fd = addon.listenPort(0);
     assert.equal(addon.vsockPeer(fd), -constants.errno.ENOTCONN);

@@ -18,7 +18,7 @@ const { EAGAIN, EINVAL } = constants.errno;
 const { ca, server, client } = await issueCertificates();
 const strangers = await issueCertificates();
 
-test("the addon refuses to signal init, every process or its own group", () => {
+test("the addon refuses to signal init, all processes at once, or its own group", () => {
   for (const pid of [1, 0, -1, -process.pid]) {
     assert.equal(addon.kill(pid, 0), -EINVAL);
     assert.equal(addon.killGroup(pid, 0), -EINVAL);
@@ -67,7 +67,7 @@ test("a background writer writes to non-blocking descriptors, and discards outpu
   closeSync(theirs);
 });
 
-test("closed and collected FdWatch objects leak no memory", async () => {
+test("closed and garbage-collected FdWatch objects leak no memory", async () => {
   const [reader, writer] = pipe(true);
   const collect = garbageCollector();
   const openAndClose = async (count: number): Promise<number> => {

@@ -200,7 +200,7 @@ describe("launcher", () => {
     }
   });
 
-  test("after a crash the launcher kills stopped processes and those ignoring SIGTERM", async () => {
+  test("after the agent's crash, the launcher kills stopped processes and those ignoring SIGTERM", async () => {
     const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
     const child = launch(["crash", script], { stdio: ["ignore", "pipe", "ignore"] });
     await line(child, /^ready/);
@@ -238,7 +238,7 @@ describe("launcher", () => {
     for (const fd of [unread, blocking]) fs.closeSync(fd);
   });
 
-  test("the launcher passes the environment byte for byte", NEEDS_PERL, () => {
+  test("the launcher passes the environment byte for byte to the agent", NEEDS_PERL, () => {
     // execve(2) by perl, as Node and shells would normalize the entries.
     const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
     const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
@@ -252,7 +252,7 @@ describe("launcher", () => {
     assert.equal(stdout.toString("latin1"), expected);
   });
 
-  test("the launcher passes on an empty environment, or one of a megabyte", () => {
+  test("the launcher passes an empty environment and one of a megabyte to the agent", () => {
     assert.equal(runAlone(["environ"], {}).stdout.length, 0);
     const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
     assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);
@@ -320,7 +320,7 @@ describe("launcher", () => {
     }
   });
 
-  test("the launcher gets its child's status although its parent ignored SIGCHLD", NEEDS_PERL, () => {
+  test("the launcher gets the agent's status although the launcher's parent ignored SIGCHLD", NEEDS_PERL, () => {
     const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });
@@ -332,7 +332,7 @@ describe("launcher", () => {
     assert.equal(spawnSync(join(bundle.directory, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
-  test("the launcher suggests raising pids.max if that limit made the agent abort", NEEDS_ROOT, () => {
+  test("the launcher suggests checking pids.max if the agent aborts under a process limit", NEEDS_ROOT, () => {
     using copy = makeLauncherBundle({ copy: true });
     fs.chmodSync(copy.directory, 0o755);
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).

@@ -25,7 +25,7 @@ async function server(): Promise<AsyncDisposable & { readonly port: number }> {
   return { port, [Symbol.asyncDispose]: () => listening[Symbol.asyncDispose]() };
 }
 
-test("a connection made while the agent is blocked does not time out", async () => {
+test("a connection made while the event loop is blocked does not time out", async () => {
   await using listening = await server();
   await checkPhase();
   const stop = new AbortController();
@@ -37,7 +37,7 @@ test("a connection made while the agent is blocked does not time out", async () 
   socket.close();
 });
 
-test("a timed wait sees a connection made while the agent was blocked", async () => {
+test("a timed wait notices a connection made while the event loop was blocked", async () => {
   await using listening = await server();
   await checkPhase();
   let isConnected = false;
@@ -51,7 +51,7 @@ test("a timed wait sees a connection made while the agent was blocked", async ()
   (await connecting).close();
 });
 
-test("a cancelled timer does not run, also when it is already due", async () => {
+test("a cancelled timer does not run, even if it is already due", async () => {
   let runs = 0;
   await checkPhase();
   const cancel = nodeTimers.after(LIMIT_MS, () => runs++);

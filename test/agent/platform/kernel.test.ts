@@ -35,7 +35,7 @@ describe("the kernel", () => {
   });
 });
 
-test("arrivalsWatcher without a working FdWatch leaves no descriptor open", () => {
+test("if its FdWatch fails, arrivalsWatcher leaves no descriptor open", () => {
   class FdWatch extends addon.FdWatch {
     constructor() {
       // As epoll_ctl(2) refuses a descriptor, for example at the limit of watches.

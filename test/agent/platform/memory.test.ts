@@ -57,7 +57,7 @@ test("MemoryKeeper frees garbage after the last activity", async () => {
   }
 });
 
-test("MemoryKeeper waits while busy and does nothing if memory has not grown", async () => {
+test("MemoryKeeper releases memory only when the agent is idle and memory has grown", async () => {
   const { memory, trimmed, next } = keeper();
   const givenBack = next();
   memory.onActivity();

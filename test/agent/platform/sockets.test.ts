@@ -45,7 +45,7 @@ async function connected(t: TestContext, over: Addon): Promise<{ socket: StreamS
   return { socket, peer, peerFd };
 }
 
-test("a socket with a blocked receiver does not spin after its upload", async (t) => {
+test("a socket whose receiver has no room does not busy-loop after its upload", async (t) => {
   const { counting, events } = countingAddon();
   const { socket, peerFd } = await connected(t, counting);
   let roomBytes = WINDOW_BYTES;
@@ -79,7 +79,7 @@ test("a socket with a blocked receiver does not spin after its upload", async (t
   assert.ok(events() - before <= 2, `${events() - before} events in 1,000 ticks`);
 });
 
-test("a socket whose peer resets the connection fails once", async (t) => {
+test("a socket reports a reset by its peer exactly once", async (t) => {
   const { counting, events } = countingAddon();
   const { socket, peer } = await connected(t, counting);
   const failures: string[] = [];

@@ -102,7 +102,7 @@ async function drainOf(
   return { complete: await source.drain(), asked };
 }
 
-test("drain checks a pipe up to six times for background writers", async (t) => {
+test("drain checks at most six times whether background writers have closed a pipe", async (t) => {
   assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });
@@ -118,7 +118,7 @@ test("drain keeps checking a pipe while other children start", async (t) => {
   assert.deepEqual(await drainOf(t, late, { settled: never, onLook: () => {} }), { complete: true, asked: 16 });
 });
 
-test("an output flood yields to the event loop after each chunk", async () => {
+test("reading a flood of output yields to the event loop after each chunk", async () => {
   const child = await processes.spawn(request(["/usr/bin/head", "-c", "5000000", "/dev/zero"], { stdio: TERMINAL }));
   const end = Promise.withResolvers<void>();
   let sizeBytes = 0;

@@ -33,7 +33,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.equal(statSync(path).mode & 0o777, 0o600);
   });
 
-  it("the probe socket ignores input and closes clients that stay", async () => {
+  it("the probe socket ignores input, and closes connections that clients leave open", async () => {
     await using directory = await testDirectory();
     const path = directory.at("probe.sock");
     await using _agent = await startAgent({ process: SLEEP, env: { SVC_PROBE_SOCKET: path } });
@@ -49,7 +49,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.equal(await text(connect(path)), "alive ready\n");
   });
 
-  it("the probe socket is removed on exit and hidden from children", async () => {
+  it("the probe socket is removed on exit, and children do not get its variable", async () => {
     await using directory = await testDirectory();
     const path = directory.at("probe.sock");
     const process = { args: ["sh", "-c", "env; exec sleep 600"] };

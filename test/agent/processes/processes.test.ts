@@ -120,7 +120,7 @@ describe("ListProcesses", () => {
     }
   });
 
-  it("ListProcesses cuts a long command line", async () => {
+  it("ListProcesses truncates a long command line and reports the truncation", async () => {
     const process = client.start(["sh", "-c", "echo; sleep 1000; :", "x".repeat(100_000)]);
     const short = client.start(["sleep", "1000"]);
     try {
@@ -170,7 +170,7 @@ describe("ListProcesses", () => {
     attached.cancel();
   });
 
-  it("ListProcesses fails without /proc", NEEDS_NAMESPACES, async () => {
+  it("ListProcesses fails with PROCESSES_UNREADABLE without /proc", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using other = clientOf(bare);
     const { status, reason } = await failureOf(other.commands.processes());
@@ -255,7 +255,7 @@ describe("SignalProcess", () => {
     }
   });
 
-  it("SignalProcess fails for a process that the agent may not signal", NEEDS_SETUID, async () => {
+  it("SignalProcess fails with PROCESS_NOT_PERMITTED if the kernel refuses the signal", NEEDS_SETUID, async () => {
     await using directory = await testDirectory();
     const setpriv = directory.at("setuid-root-setpriv");
     await copyFile(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);

@@ -54,7 +54,7 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
 }
 
 describe("credential rotation", () => {
-  it("failed credential reads keep the old credentials, and later reads succeed", async () => {
+  it("after a failed read, the old credentials stay valid and later reads succeed", async () => {
     let fails = true;
     const broken = Object.assign(new Error("EIO: i/o error, close"), { code: "EIO" });
     const { rotation, counts, log, files, look, pass } = setup(() =>
@@ -71,7 +71,7 @@ describe("credential rotation", () => {
     assert.equal(counts.applied, 1);
   });
 
-  it("credential checks continue after a failed check, which is logged", async () => {
+  it("a failed check of credential files is logged, and later checks still happen", async () => {
     const { rotation, files, log, look, pass } = setup();
     const { presentVersion } = files;
     files.presentVersion = () => Promise.reject(new Error("unforeseen"));
@@ -86,7 +86,7 @@ describe("credential rotation", () => {
     assert.equal((await rotation.renew("signal")).credentials, true);
   });
 
-  it("many refused calls read the credential files at most once a second", async () => {
+  it("even with many refused calls, credential files are read at most once a second", async () => {
     const { rotation, time, counts } = setup();
     assert.ok((await Promise.all(Array.from({ length: 100 }, () => rotation.renewForToken()))).every(Boolean));
     for (let call = 0; call < 100; call++) assert.equal(await rotation.renewForToken(), false);

@@ -99,7 +99,7 @@ describe("restore steps", () => {
     assert.deepEqual(events, ["hooks", "credentials", "connections but ours", "thaw", "timers"]);
   });
 
-  it("missing or oversized entropy is rejected and changes nothing", async () => {
+  it("a restore call with missing or oversized entropy is rejected and changes nothing", async () => {
     for (const sizeBytes of [0, ENTROPY_LIMIT_BYTES + 1]) {
       const { restore, kernel, randomness, events } = setup();
       await assert.rejects(restore.run(request(HOST_NS, sizeBytes), call()), {
@@ -119,7 +119,7 @@ describe("restore steps", () => {
     assert.ok(Buffer.concat(kernel.taken).every((byte) => byte === 0xaa));
   });
 
-  it("entropy is wiped even if the call is refused or cancelled", async () => {
+  it("a restore call's entropy is wiped even if the call is refused or cancelled", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore } = setup({ sweep: () => gate.promise });
     const running = restore.run(request(), call());
@@ -169,7 +169,7 @@ describe("restore steps", () => {
     ]);
   });
 
-  it("concurrent restores take turns, and only a newer time sets the clock", async () => {
+  it("concurrent restore calls take turns, and only a newer host time sets the clock", async () => {
     const gate = Promise.withResolvers<void>();
     let inside = 0;
     const { restore, kernel, randomness } = setup({
@@ -202,7 +202,7 @@ describe("restore steps", () => {
     assert.equal(randomness.seeds.length, 1);
   });
 
-  it("DutyQueue.settled waits from a restore call's arrival to its end", async () => {
+  it("DutyQueue.settled waits while a restore call is arriving or running", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue } = setup({ sweep: () => gate.promise });
     const { signal } = new AbortController();

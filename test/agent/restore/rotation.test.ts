@@ -31,7 +31,7 @@ function answers(client: GuestClient): Promise<boolean> {
 }
 
 describe("a token from a file", () => {
-  it("a new token works in its first call; the old one fails", async () => {
+  it("a replaced token file applies at once: the new token works, the old one fails", async () => {
     await using directory = await testDirectory();
     await put(directory.at("token"), "token-one-0123456789");
     await using agent = await startWithTokenFile(directory.at("token"));
@@ -59,7 +59,7 @@ describe("a token from a file", () => {
 });
 
 describe("a credential volume that never answers", () => {
-  it("a hung credential volume delays nothing and is reread once it answers", NEEDS_FUSE, async () => {
+  it("a hung volume with credential files delays no call and is reread once it answers", NEEDS_FUSE, async () => {
     await using directory = await testDirectory();
     await put(directory.at("token"), "token-one-0123456789");
     const spec = directory.at("process.json");
@@ -100,7 +100,7 @@ describe("the TLS files", () => {
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
-  it("replacing an authority ends exactly the connections whose certificates it signed", async () => {
+  it("removing an authority ends only the connections whose client certificates it signed", async () => {
     await using agent = await startAgent();
     // OpenSSL uses the first authority of a name, even if another one signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
@@ -150,7 +150,7 @@ describe("the TLS files", () => {
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 
-  it("a restore call is answered even if TLS files are replaced meanwhile", NEEDS_CREDIT, async () => {
+  it("a restore call is answered even if it loads TLS files of a new authority", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);

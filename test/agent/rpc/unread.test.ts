@@ -158,7 +158,7 @@ describe("stalled calls with large messages", () => {
   it("stalled WriteFile calls stay within the memory bound", () =>
     holds("GuestAgent/WriteFile", header, bytesOf(WriteFileRequestSchema, { message: data })));
 
-  it("WriteFile messages with one data byte stay within the memory bound", async () => {
+  it("large WriteFile messages with a single data byte stay within the memory bound", async () => {
     const byte = bytesOf(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") } });
     const rest = Buffer.alloc(MESSAGE_BYTES - FIELD.length - byte.length);
     const length = [0, 7, 14].map((shift) => 0x80 | ((rest.length >> shift) & 0x7f));
@@ -166,7 +166,7 @@ describe("stalled calls with large messages", () => {
     await holds("GuestAgent/WriteFile", header, message, message, message);
   });
 
-  it("calls whose command does not read stay within the memory bound", async () => {
+  it("Exec calls whose command does not read its input stay within the memory bound", async () => {
     const start = execStart({ args: ["sleep", "infinity"], stdin: true });
     await holds("GuestAgent/Exec", start, bytesOf(ExecFrameSchema, { frame: { ...data, case: "stdin" } }));
   });
@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a failed call whose client does not read", () => {
-  test("a failed call sends its status immediately unless a message is half-sent", async () => {
+  test("a failed call sends its status immediately unless one of its messages is half-sent", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

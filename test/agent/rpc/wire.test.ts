@@ -185,7 +185,7 @@ describe("gRPC on the wire", () => {
       assertError(await rig.ask(HOOK, bytes), 3, "MALFORMED_MESSAGE");
   });
 
-  test("an oversized message is rejected at its length prefix", async () => {
+  test("an oversized message is rejected as soon as its length prefix arrives", async () => {
     await using rig = await start(withHealth);
     for (const prefix of ["0000400001", "00ffffffff"]) {
       const stream = rig.open(HEALTH);
@@ -250,7 +250,7 @@ describe("gRPC on the wire", () => {
     assert.equal(reason.status, "DEADLINE_EXCEEDED");
   });
 
-  test("an unread stream is reset after its deadline", async () => {
+  test("a stream that the client does not read is reset after its deadline", async () => {
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
         while (!call.signal.aborted) {
@@ -301,7 +301,7 @@ describe("gRPC on the wire", () => {
     assert.equal(seen.signal.aborted, false);
   });
 
-  test("the server reads no further ahead than its handler", async () => {
+  test("the server stops reading a request while its handler reads nothing", async () => {
     const opened = Promise.withResolvers<Call>();
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {

@@ -122,7 +122,7 @@ describe("the management port", () => {
     });
   }
 
-  test("a handshake that takes too long is ended", async () => {
+  test("a connection whose handshake takes too long is closed", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 200 } });
     const socket = net.connect(server.port, "127.0.0.1");
     await closed(socket);
@@ -147,7 +147,7 @@ describe("the management port", () => {
     await until(() => answers(server), "another client is fast enough");
   });
 
-  test("a client without a request gets GOAWAY with NO_ERROR and a reason", async () => {
+  test("a client that sends no request in time gets GOAWAY with NO_ERROR and a reason", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 300 } });
     using peer = await RawHttp2.dial(server);
     const { payload } = await peer.next(({ type }) => type === FRAME.goaway, "a GOAWAY");
@@ -224,7 +224,7 @@ describe("the management port", () => {
     assert.equal(await surplus[16]?.ask("Health", TEST_TOKEN), "8");
   });
 
-  test("a peer that answers PINGs stays connected and gets its PINGs answered", async () => {
+  test("a peer that answers PINGs stays connected and gets its own PINGs answered", async () => {
     await using server = await start({ limits: { pingIntervalMs: 20 } });
     using peer = await RawHttp2.dial(server);
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");

@@ -54,7 +54,7 @@ describe("guest-agent bridge", () => {
     assert.deepEqual(await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]), ["", "", 0]);
   });
 
-  test("`bridge` exits when its host disconnects, which ends its calls", async (t) => {
+  test("when the host disconnects, `bridge` exits and the host's calls end", async (t) => {
     const { path, directory } = await listen(t);
     await using _agent = await agentOn(path);
     const dialled = join(directory, "dialled.sock");

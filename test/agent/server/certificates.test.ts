@@ -89,7 +89,7 @@ describe("certificates of an authority of one's own", () => {
     assert.equal(await call(wrong, client), "refused");
   });
 
-  test("either side may send an intermediate certificate", async () => {
+  test("client and agent may each send an intermediate certificate in their chain", async () => {
     await using agent = await start(root.cert, await issue({ issuer: middle, usages: [serverAuth] }));
     assert.equal(await call(agent, below), "answered");
     assert.equal(await call(agent, below, below.cert), "refused");

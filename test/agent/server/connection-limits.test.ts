@@ -80,7 +80,7 @@ describe("a client that exceeds a limit", () => {
     });
   }
 
-  test("headers over 16 KiB end with ENHANCE_YOUR_CALM", async () => {
+  test("headers over 16 KiB end the connection with ENHANCE_YOUR_CALM", async () => {
     using peer = await proven();
     const [, ...rest] = callFields("Health", agent.token);
     const large = "x".repeat(HEADER_LIMIT_BYTES);
@@ -96,7 +96,7 @@ describe("a client that exceeds a limit", () => {
     assert.equal(refusal.payload.readUInt32BE(refusal.type === FRAME.goaway ? 4 : 0), CODE.enhanceYourCalm);
   });
 
-  test("a fifth CONTINUATION frame ends with ENHANCE_YOUR_CALM", async () => {
+  test("a fifth CONTINUATION frame ends the connection with ENHANCE_YOUR_CALM", async () => {
     const send = (peer: RawHttp2, continuations: number): void => {
       const block = headerBlock(callFields("Health", agent.token));
       peer.send(frame(FRAME.headers, 0, 3, block.subarray(0, 1)));
@@ -132,7 +132,7 @@ describe("a client that exceeds a limit", () => {
     });
   }
 
-  test("a flood of empty DATA frames ends with ENHANCE_YOUR_CALM", async () => {
+  test("a flood of empty DATA frames ends the connection with ENHANCE_YOUR_CALM", async () => {
     using peer = await proven();
     const stream = peer.call("Exec", agent.token, SLEEP, false);
     await flood(peer, () => frame(FRAME.data, 0, stream));
@@ -174,7 +174,7 @@ describe("a client that exceeds a limit", () => {
     }
   }
 
-  test("repeated calls with a wrong token end with ENHANCE_YOUR_CALM", async () => {
+  test("repeated calls with a wrong token end the connection with ENHANCE_YOUR_CALM", async () => {
     using peer = await RawHttp2.dial(agent);
     await flood(peer, () => {
       peer.call("Health", WRONG_TOKEN, Buffer.alloc(0));
@@ -204,7 +204,7 @@ describe("a client that exceeds a limit", () => {
     assert.equal((await peer.status(stream)).get("grpc-status"), "0");
   });
 
-  test("a reader that widens its window in small steps receives its file", async () => {
+  test("a client that widens its window in small steps can read a file", async () => {
     using reader = await RawHttp2.dial(agent, { windowBytes: 65_535 });
     const reading = reader.call("ReadFile", agent.token, readRequest(process.execPath));
     for (let read = 0; read < FILE_BYTES; read += 16_384) {

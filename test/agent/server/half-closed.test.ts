@@ -89,7 +89,7 @@ describe("a half-closed client without TLS", () => {
     await noProcessWith(mark);
   });
 
-  it("a half-closed client with a full window does not block the agent", async () => {
+  it("for a half-closed client with a full window, the agent ends command and connection", async () => {
     const mark = `424242.302${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath }, { windowBytes: 65_535 });
     peer.call("Exec", agent.token, execStart({ args: ["sh", "-c", `: ${mark}; cat /dev/zero`] }));
@@ -99,7 +99,7 @@ describe("a half-closed client without TLS", () => {
     await peer.ended();
   });
 
-  it("a half-close ends only those requests that the client has not completed", async () => {
+  it("a client's half-close ends only the requests that the client has not completed", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
     const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);

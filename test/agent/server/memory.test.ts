@@ -33,7 +33,7 @@ async function sizesOf(child: ChildProcess): Promise<{ readonly heapBytes: numbe
 }
 
 describe("the agent's memory", () => {
-  test("memory stays bounded when clients and handlers do not read", async (t) => {
+  test("the server's memory stays bounded while neither clients nor handlers read", async (t) => {
     const { child, port, ca, client } = await startWatched(t, "--max-semi-space-size=1");
     const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
     const session = http2.connect(`https://127.0.0.1:${port}`, options);

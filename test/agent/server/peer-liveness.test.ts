@@ -45,7 +45,7 @@ function start(options: TestServerOptions = {}): Promise<TestServer> {
 }
 
 describe("a client that is paused", () => {
-  test("a paused client stays connected while its kernel acknowledges", async () => {
+  test("a client that reads nothing stays connected while its kernel acknowledges data", async () => {
     let asked = 0;
     await using server = await start({
       unacknowledgedMs: (fd) => {
@@ -76,7 +76,7 @@ describe("a client that is paused", () => {
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
   });
 
-  test("a client that was silent too long loses its slot", async () => {
+  test("when all slots are taken, a client that was silent too long loses its slot", async () => {
     await using server = await start({ limits: { connections: 3, evictAfterSilentMs: 200 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);
@@ -102,7 +102,7 @@ describe("a client that is paused", () => {
   });
 });
 
-test("only the client that is silent for 60 s loses its slot", async () => {
+test("of 64 clients, only the one silent for 60 s loses its slot", async () => {
   let aheadMs = 0;
   const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
   await using server = await startManagement(
@@ -147,24 +147,28 @@ test("only the client that is silent for 60 s loses its slot", async () => {
   assert.equal(await another.ask("Health", TEST_TOKEN), "8");
 });
 
-test("the agent detects a lost peer, whether idle or with unsent data", { skip: noNamespaces() ?? false }, async () => {
-  const { stdout } = await promisify(execFile)("unshare", [
-    "--net",
-    "--mount",
-    "--fork",
-    "--kill-child",
-    "sh",
-    "-c",
-    'mount -t sysfs sysfs /sys && exec "$@"',
-    "sh",
-    ...script("lost-peer"),
-  ]);
-  const found = stdout
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line) as Record<string, unknown>)
-    .toSorted((one, other) => Number(one["connection"]) - Number(other["connection"]));
-  assert.equal(found.length, 2);
-  assert.match(String(found[0]?.["errno"]), /^(?:ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)$/);
-  assert.ok(Number(found[1]?.["silent_ms"]) >= 1_000);
-});
+test(
+  "the agent detects a lost peer whether the connection is idle or has unsent data",
+  { skip: noNamespaces() ?? false },
+  async () => {
+    const { stdout } = await promisify(execFile)("unshare", [
+      "--net",
+      "--mount",
+      "--fork",
+      "--kill-child",
+      "sh",
+      "-c",
+      'mount -t sysfs sysfs /sys && exec "$@"',
+      "sh",
+      ...script("lost-peer"),
+    ]);
+    const found = stdout
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+      .toSorted((one, other) => Number(one["connection"]) - Number(other["connection"]));
+    assert.equal(found.length, 2);
+    assert.match(String(found[0]?.["errno"]), /^(?:ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)$/);
+    assert.ok(Number(found[1]?.["silent_ms"]) >= 1_000);
+  },
+);

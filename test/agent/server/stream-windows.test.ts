@@ -32,7 +32,7 @@ describe("the flow-control windows of a connection", () => {
     large.destroy();
   });
 
-  test("stream windows shrink with many large requests and lose no bytes", async () => {
+  test("stream windows shrink with many large requests, and no bytes are lost", async () => {
     await using rig = await start();
     const contents = Array.from({ length: MANY }, () => randomBytes(600 * KIB));
     const expected = contents.map((content) => sha256(content));
@@ -53,7 +53,7 @@ describe("the flow-control windows of a connection", () => {
     assert.deepEqual(rig.received().toSorted(), expected.toSorted());
   });
 
-  test("stream windows change again only after the client has acknowledged the change", async () => {
+  test("after a stream window change, the next one waits for the client's acknowledgement", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial(rig.server, { acknowledges: false });
     const content = Buffer.alloc(40 * KIB);

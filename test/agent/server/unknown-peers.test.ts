@@ -104,14 +104,14 @@ describe("an unauthenticated peer", () => {
     });
   }
 
-  test("a TLS connection ends after 128 KeyUpdates and is logged", async () => {
+  test("the agent ends and logs a TLS connection after 128 KeyUpdates", async () => {
     using peer = await TlsRecords.dial(agent, agent.certificates.client);
     await peer.flood(() => peer.keyUpdate());
     await agent.logged("connection_failed", ({ reason }) => reason === "TLS failed: ERR_SSL_TOO_MANY_KEY_UPDATES");
     await othersAreServed();
   });
 
-  test("a TLS connection ends after 1,000 short records and is logged", async () => {
+  test("the agent ends and logs a TLS connection after 1,000 short records", async () => {
     using peer = await TlsRecords.dial(agent, agent.certificates.client);
     // A frame of an unknown type that never ends.
     const frames = [frame(FRAME.settings, 0, 0), frame(UNKNOWN_TYPE, 0, 0, Buffer.alloc(FRAME_BYTES))];

@@ -131,7 +131,7 @@ describe("output that is kept for a background process", () => {
 });
 
 describe("output_complete", () => {
-  it("output_complete waits briefly for a background process to close its output", async () => {
+  it("the exit frame waits briefly for a background process to close its output", async () => {
     const seconds = `47${process.pid}.375`;
     const args = ["sh", "-c", `sleep ${seconds} >/dev/null 2>&1 & echo hi`];
     const rounds: number[] = [];

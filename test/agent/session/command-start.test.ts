@@ -110,7 +110,7 @@ function candidates(command: string, ...environment: string[]): string[] {
 }
 
 describe("looking up a command", () => {
-  it("commandCandidates follows PATH order and keeps a command with a slash", () => {
+  it("commandCandidates follows PATH order and returns a command with a slash unchanged", () => {
     assert.deepEqual(candidates("./x", "PATH=/a"), ["./x"]);
     assert.deepEqual(candidates("/bin/x"), ["/bin/x"]);
     assert.deepEqual(candidates("x", "PATH=/a:/b/"), ["/a/x", "/b//x"]);

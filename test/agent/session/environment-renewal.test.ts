@@ -79,7 +79,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.version(), 2, "files that have not changed count once");
   });
 
-  it("SIGHUP or any later call makes the agent read a replaced spec", async () => {
+  it("SIGHUP or a later call makes the agent read a replaced spec", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "by signal" });
     guest.agent.kill("SIGHUP");
@@ -241,7 +241,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("after keepFrozen, a refused spec keeps the session frozen until repaired", async (t) => {
+  it("after keepFrozen, the session stays frozen until a refused spec is repaired", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -266,7 +266,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("after keepFrozen, a session with a refused spec is killed at expiry", async (t) => {
+  it("after keepFrozen, a session with a refused spec is killed when the freeze expires", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

@@ -56,7 +56,7 @@ function setup() {
 }
 
 describe("the expiry of a freeze", () => {
-  it("a clock jump at a resume does not shorten the freeze", async () => {
+  it("a clock jump when the VM is resumed does not shorten the freeze", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
     pass(5_000);
@@ -71,7 +71,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: false });
   });
 
-  it("an expired freeze retries the thaw until the kernel permits it", async () => {
+  it("after a freeze has expired, the thaw is retried until the kernel permits it", async () => {
     const { begin, pass, freeze, state } = setup();
     await begin(1_000);
     state.mayThaw = false;
@@ -82,7 +82,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
   });
 
-  it("a freeze that a late check finds incomplete is undone and reported", async () => {
+  it("if a final check finds a freeze incomplete, the freeze is undone and reported", async () => {
     const { begin, freeze, state } = setup();
     state.late = "processes_outside:7(late)";
     const { frozen, problem } = await begin(10_000);
@@ -93,7 +93,7 @@ describe("the expiry of a freeze", () => {
     assert.equal(freeze.frozen, true, "the kernel refused to thaw it");
   });
 
-  it("a stopping agent begins no freeze and ends one in progress", async () => {
+  it("a stopping agent begins no freeze and thaws a frozen session", async () => {
     const leaving = setup();
     leaving.freeze.shutDown();
     assert.equal((await leaving.begin(1_000)).problem, "leaving");
@@ -136,7 +136,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
   });
 
-  it("stopping kills a session with a refused spec before signal handlers run", async () => {
+  it("a stopping agent kills a session with a refused spec before its processes run again", async () => {
     for (const end of ["thawForSignal", "shutDown"] as const) {
       const set = setup();
       await set.begin(10_000);
@@ -148,7 +148,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     }
   });
 
-  it("an expired session is killed as soon as the kernel permits it", async () => {
+  it("killing a session whose freeze has expired is retried until the kernel permits it", async () => {
     const { begin, pass, freeze, ends, mayKill } = setup();
     await begin(1_000);
     freeze.thawByDuties({ keep: true, specRefused: true });
@@ -160,7 +160,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual(ends, KILLED);
   });
 
-  it("an expired freeze thaws a session unless its latest spec was refused", async () => {
+  it("when a freeze expires, the session is thawed unless its latest spec was refused", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);
@@ -195,7 +195,7 @@ describe("a freeze that waits for a starting command", () => {
     assert.deepEqual(events, ["ready_cmd", "started", "memory, running"]);
   });
 
-  it("a waiting freeze is abandoned when the session must end", async () => {
+  it("a freeze that waits for a starting command is abandoned when the session must end", async () => {
     const { begin, freeze, state } = setup();
     const started = Promise.withResolvers<void>();
     const start = freeze.admit(() => started.promise);

@@ -109,7 +109,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.commands.list(), []);
   });
 
-  it("a second node's freeze fails, but its restore steps thaw the session", async () => {
+  it("a second node cannot freeze a frozen session, but its restore steps thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
@@ -178,7 +178,7 @@ describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
     await workload.standsStill(client);
   });
 
-  it("a refused thaw is reported, and restoreDuties repeats until it succeeds", async () => {
+  it("a thaw that the kernel refuses is logged, and restoreDuties retries until it succeeds", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`refused-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
@@ -221,7 +221,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     );
   });
 
-  it("EndExec waits for the thaw, but acts immediately with SIGKILL", async () => {
+  it("in a frozen session, EndExec waits for the thaw, but SIGKILL acts immediately", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const cleanUp = "trap 'sleep 0.5; echo cleaned up; exit 7' TERM; echo up; while :; do sleep 0.05; done";
@@ -242,7 +242,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual([result.exitCode, result.signal], [7, undefined]);
   });
 
-  it("after a thaw, a cancelled command gets SIGHUP and its grace period", async () => {
+  it("a command cancelled while frozen gets SIGHUP and its grace period after the thaw", async () => {
     await using agent = await startAgent();
     const marks = ["cancelled", "gone"].map((name) => directory.at(`hung-up-${name}`));
     using client = clientOf(agent);
@@ -277,7 +277,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("a DeclareIdle call sent before a freeze is applied and answered afterwards", async () => {
+  it("a DeclareIdle call sent before a freeze takes effect while frozen, and is answered afterwards", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => directory.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -309,7 +309,7 @@ setInterval(() => {}, 1000);`;
 });
 
 describe("sessions that are hard to freeze", NEEDS_CGROUPS, () => {
-  it("a cgroup that the guest froze itself stays frozen after the thaw", async () => {
+  it("a cgroup that a command froze itself stays frozen after restore steps thaw the session", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"
@@ -323,7 +323,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
   });
 
-  it("a process in its own new cgroup is frozen and thawed there", async (t) => {
+  it("a process that moved to a new cgroup is frozen and thawed there", async (t) => {
     const mover = ticking();
     const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
     const args = ["sh", "-c", move, "sh", program("leaderless"), mover.file];
@@ -339,7 +339,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     await mover.runs();
   });
 
-  it("a fork loop in its own cgroup is frozen 20 times", async (t) => {
+  it("a fork loop in its own cgroup can be frozen and thawed 20 times", async (t) => {
     const file = directory.at("forks");
     const loop = `${FIND_CGROUP}\nmkdir "$mount/forks-$$" && echo 0 > "$mount/forks-$$/cgroup.procs"
 while :; do (:) & (echo >> '${file}'); done`;
@@ -376,7 +376,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a session process in a foreign cgroup prevents freezing and is named", async () => {
+  it("a process of the session in a foreign cgroup prevents freezing and is named", async () => {
     const mover = ticking();
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
@@ -404,7 +404,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.deepEqual(await freeze(client), [true, ""]);
   });
 
-  it("a freeze counts the processes blocked in the kernel and lists eight", NEEDS_FUSE, async () => {
+  it("a freeze reports how many processes are blocked in the kernel and lists eight", NEEDS_FUSE, async () => {
     await using mounted = await testDirectory();
     await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
     let said = "";

@@ -42,7 +42,7 @@ describe("a command in a cgroup of its own", () => {
     await killsTheDaemon(agent, mark(125));
   });
 
-  it("the agent uses cgroups without a cgroup2 mount that commands can see", NEEDS_NAMESPACES, async (t) => {
+  it("the agent uses cgroups although commands see no cgroup2 mount", NEEDS_NAMESPACES, async (t) => {
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(250));
@@ -51,7 +51,7 @@ describe("a command in a cgroup of its own", () => {
     assert.doesNotMatch(String(stdout), /^\S+ \S+ cgroup2 /m);
   });
 
-  it("a background process survives, and its cgroup is removed when it ends", async (t) => {
+  it("a background process outlives its command, and its cgroup is removed when it ends", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
@@ -65,7 +65,7 @@ describe("a command in a cgroup of its own", () => {
     await until(() => cgroupsOf(agent.pid).length === 1, "only the cgroup that is kept ready is left");
   });
 
-  it("each command gets a cgroup that no other command had", async (t) => {
+  it("each command gets a new cgroup of its own", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);

@@ -108,7 +108,7 @@ describe("an agent that is killed, below a launcher without privileges", () => {
 });
 
 describe("an agent that starts", () => {
-  it("a new agent removes a killed agent's empty cgroups only", async (t) => {
+  it("a new agent removes a killed agent's cgroups, but only empty ones", async (t) => {
     const killed = await startAgent({ command: SOURCES_COMMAND });
     const living = await startAgent();
     t.after(() => living[Symbol.asyncDispose]());

@@ -52,13 +52,13 @@ function launcherOf(agent: RunningAgent): number {
 }
 
 describe("the thaw of a frozen session", await needsCgroups(), () => {
-  it("SIGTERM thaws a frozen workload and starts its grace period", async () => {
+  it("SIGTERM to the agent thaws a frozen workload and starts its grace period", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
     assert.ok(existsSync(directory.at("stopped")));
   });
 
-  it("SIGINT to the agent thaws a frozen workload and is forwarded", async () => {
+  it("SIGINT to the agent thaws a frozen workload and is forwarded to it", async () => {
     const args = ["sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"];
     await using agent = await frozenAgent({ process: { args } });
     agent.kill("SIGINT");
@@ -76,7 +76,7 @@ describe("the thaw of a frozen session", await needsCgroups(), () => {
     assert.deepEqual(sessionsOf(agent.pid), []);
   });
 
-  it("the launcher thaws a killed agent's process in another cgroup", async () => {
+  it("after the agent is killed, the launcher thaws a workload in another cgroup", async () => {
     const move = `${FIND_CGROUP}; own=$mount/away-$$
 mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
 while :; do sleep 0.05; done`;

@@ -87,7 +87,7 @@ const NEEDS_SLICES = { skip: USUAL_SLICE_NS === undefined && "needs Linux 6.12 w
 const OWN_SLICE = ["sed", "-n", "s/^se.slice *: *//p", "/proc/self/sched"];
 
 describe("time slices", NEEDS_SLICES, () => {
-  it("the agent has a short time slice", () => {
+  it("the agent runs with a short scheduler slice", () => {
     assert.equal(sliceOf(String(agent.pid)), AGENT_SLICE_NS);
   });
 

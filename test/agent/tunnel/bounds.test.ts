@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("a tunnel applies window frames although data before them is still waiting", async () => {
+  it("a tunnel applies a client's window frame even while earlier data waits", async () => {
     const path = directory.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);
@@ -207,7 +207,7 @@ describe("the bounds of tunnels", () => {
     }
   });
 
-  it("tunnels reject misordered frames and reset the server's connection", async () => {
+  it("a tunnel rejects misordered frames and resets its connection to the server", async () => {
     await using server = await listener((socket) => socket.resume());
     const first = open(server.port);
     const end = frame({ case: "end", value: {} });

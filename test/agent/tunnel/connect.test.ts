@@ -97,7 +97,7 @@ describe("a tunnel", () => {
     assert.ok((await got).equals(sent));
   });
 
-  it("a tunnel reaches 127.0.0.1, then ::1, and unix sockets", async (t) => {
+  it("a tunnel connects to 127.0.0.1, or else ::1, and to unix sockets", async (t) => {
     const name = (told: string) => (socket: Socket) => void socket.end(told);
     await using v4 = await listener(name("v4"));
     const path = directory.at("server.sock");
@@ -113,7 +113,7 @@ describe("a tunnel", () => {
     assert.equal(await text(client.ports.connect(v6.port).end()), "v6");
   });
 
-  it("a tunnel's `opened` promise rejects without an uncaught error", async () => {
+  it("if a tunnel cannot open, its `opened` promise rejects without an uncaught error", async () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
@@ -192,7 +192,7 @@ describe("a tunnel", () => {
     assert.match((await refusal(place, its)).message, /^path refers to a socket of the agent/);
   });
 
-  it("a tunnel reports a server's reset after all bytes received before it", async () => {
+  it("a tunnel delivers all bytes received before a server's reset, then reports the reset", async () => {
     await using server = await listener((socket) => {
       socket.write("last words");
       socket.once("data", () => socket.resetAndDestroy());
@@ -209,7 +209,7 @@ describe("a tunnel", () => {
     assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
   });
 
-  it("a client still sending receives what the server sent before a reset", async () => {
+  it("a client that is still sending receives all data sent before the server's reset", async () => {
     // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
@@ -224,7 +224,7 @@ describe("a tunnel", () => {
     assert.deepEqual([(await failed).reason, got], ["PORT_RESET", "too large"]);
   });
 
-  it("a disconnected client's tunnel is reset, never ended cleanly", async () => {
+  it("the server sees a reset, not an EOF, when a tunnel's client disconnects", async () => {
     await using server = await listener((socket) => socket.resume());
     const leaving: ((tunnel: GuestTunnel) => void)[] = [
       (tunnel) => tunnel.destroy(),

@@ -23,7 +23,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 }
 
 describe("a tunnel's life", () => {
-  it("opening a tunnel and sending bytes are user activity, silence is not", async () => {
+  it("opening a tunnel and sending bytes are user activity, an idle tunnel is not", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);
@@ -62,7 +62,7 @@ describe("a tunnel's life", () => {
     await once(next, "close");
   });
 
-  it("a stopping agent delivers the workload's last bytes and closes tunnels", async () => {
+  it("a stopping agent delivers the workload's last bytes through tunnels, then closes them", async () => {
     // The workload's server sends its last words when it gets SIGTERM.
     const script = `const { createServer } = require("net"); const open = new Set();
       createServer((s) => { open.add(s); s.on("error", () => {}); }).listen(0, "127.0.0.1", function () { console.log("port " + this.address().port); });

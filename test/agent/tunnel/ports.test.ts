@@ -73,7 +73,7 @@ describe("listening ports", () => {
     }
   });
 
-  it("listPorts returns 100 listeners across several kernel table pages", async () => {
+  it("listPorts returns each of 100 listeners once, across several kernel table pages", async () => {
     using client = clientOf(agent);
     const servers = await Promise.all(Array.from({ length: 100 }, () => serverAt("127.0.0.3")));
     const { ports } = await client.ports.list();
@@ -106,7 +106,7 @@ describe("listening ports", () => {
     await watch.return?.();
   });
 
-  it("watchPorts works while frozen and resends all ports after a restore", async (t) => {
+  it("watchPorts works in a frozen session and resends all ports after a restore", async (t) => {
     await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
     if (lacksCgroups(t, own)) return;
     using client = clientOf(own);
@@ -183,7 +183,7 @@ describe("PortWatch", () => {
     assert.deepEqual(await Promise.all([ports.otherAddressOf(60_000), ports.otherAddressOf(1)]), [address, undefined]);
   });
 
-  it("PortWatch serves eight watchers with two checks per second", async () => {
+  it("PortWatch checks ports once for all eight watchers, and rejects a ninth", async () => {
     let open = [80, 7071];
     const { counts, pass, ports } = scene(() => open);
     const callers = Array.from({ length: WATCHERS + 1 }, () => new AbortController());

@@ -117,7 +117,7 @@ describe("WaitForPort", () => {
     await once(await server.next(), "end");
   });
 
-  it("WaitForPort finds an existing listener within 1 ms among 100 waits", async () => {
+  it("WaitForPort with a 1 ms timeout finds an existing listener beside 100 other waits", async () => {
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
     const others = Array.from({ length: 100 }, () => client.ports.waitFor(absent, { timeoutMs: LONG_MS }));
@@ -128,7 +128,7 @@ describe("WaitForPort", () => {
     }
   });
 
-  it("WaitForPort checks once more when a wait times out", async () => {
+  it("WaitForPort checks the port once more when a wait times out", async () => {
     const looks: PromiseWithResolvers<boolean>[] = [];
     const watched: Sockets = {
       ...guestSockets(addon),

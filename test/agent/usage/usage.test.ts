@@ -73,7 +73,7 @@ describe("the usage of a guest", () => {
     assert.ok(!usage.fileSystems.some(({ type }) => ["proc", "sysfs", "cgroup2", "devpts"].includes(type)));
   });
 
-  it("GetUsage without /proc omits values instead of returning 0", NEEDS_NAMESPACES, async () => {
+  it("GetUsage without /proc omits unknown values instead of returning 0", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using client = clientOf(bare);
     const told = await client.usage();
@@ -170,7 +170,7 @@ describe("readings of the usage", () => {
     assert.deepEqual([begun.length, ...generations], [2, 1, 2, 2, 2]);
   });
 
-  it("the agent takes no usage reading for a slow watcher", async () => {
+  it("the agent takes no usage readings while its only watcher is slow", async () => {
     const timers = new ManualTimers();
     let readings = 0;
     const readCounters = async (): Promise<UsageReport> => {

@@ -59,7 +59,7 @@ async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
 }
 
 describe("the workload's socket", () => {
-  test("a failing workload connection is dropped and logged; the next one works", async () => {
+  test("a workload connection whose handler throws is dropped and logged; the next one works", async () => {
     await using rig = await start({}, new Error("unforeseen"));
     await assert.rejects(postJson(rig.path), { code: "ECONNRESET" });
     const fields = { task: "workload connection", problem: "unforeseen" };
@@ -107,7 +107,7 @@ describe("the workload's socket", () => {
     assert.equal((await postJson(rig.path, "/")).status, 404);
   });
 
-  test("an HTTP/2 body over 64 KiB is refused before its end", async () => {
+  test("WorkloadServer refuses an HTTP/2 body over 64 KiB before the body ends", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial({ socketPath: rig.path });
     for (const [type, field, refused] of [
@@ -125,7 +125,7 @@ describe("the workload's socket", () => {
     assert.equal(rig.calls(), 0);
   });
 
-  test("a half-sent request does not affect the workload server", async () => {
+  test("half-sent requests do not stop the workload server from serving or closing", async () => {
     await using rig = await start();
     const [gone, open] = [net.connect(rig.path), net.connect(rig.path)];
     const half = `${JSON_HEAD}Content-Length: 2\r\n\r\n{`;
@@ -188,7 +188,7 @@ describe("the workload's socket", () => {
     await until(() => declares(rig), "a request is fast enough");
   });
 
-  test("WorkloadServer ends endless HTTP/2 requests and idle connections", async () => {
+  test("WorkloadServer ends unfinished HTTP/2 requests and idle connections", async () => {
     await using rig = await start({ requestTimeoutMs: 300, idleTimeoutMs: 600 });
     using peer = await RawHttp2.dial({ socketPath: rig.path });
     const stream = peer.open([...HEAD, ["content-type", "application/json"]]);

@@ -25,7 +25,7 @@ const bundle = forAllTests(makeLauncherBundle());
 copyFileSync(buildNative(), join(bundle.directory, "agent.node"));
 
 describe("the end of the grace period", () => {
-  it("after the grace period, stopping kills a workload's daemons that ignore SIGTERM", async () => {
+  it("a stopping agent kills daemons that ignore SIGTERM once the grace period is over", async () => {
     const seconds = mark(125);
     const daemon = `trap '' TERM; echo up; sleep ${seconds}`;
     await using agent = await startAgent({
@@ -83,7 +83,7 @@ describe("a stop below the launcher as subreaper", () => {
   const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 
-  it("stopping gives doubly forked daemons their grace period", async () => {
+  it("a stopping agent gives doubly forked daemons their grace period", async () => {
     const output = join(directory, "daemon");
     const daemon = `trap 'sleep 0.3; echo cleaned up >> "$0"; exit' TERM; echo up > "$0"; while :; do sleep 0.05; done`;
     await using agent = await startAgent({
@@ -95,7 +95,7 @@ describe("a stop below the launcher as subreaper", () => {
     assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
   });
 
-  it("stopping leaves no daemons or background processes after the grace period", async () => {
+  it("a stopping agent leaves no daemons or background processes after the grace period", async () => {
     const [daemon, left] = [mark(250), mark(375)];
     await using agent = await startAgent({
       command: launched(),

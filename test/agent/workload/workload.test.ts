@@ -33,7 +33,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
-  it("the workload, and by default commands, use the spec's directory and user", NEEDS_ROOT, async () => {
+  it("the workload runs as the spec's user in its directory; so do commands by default", NEEDS_ROOT, async () => {
     const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
     await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
     await agent.printed(/\n.*\n/);
@@ -53,7 +53,7 @@ describe("the agent around a workload", () => {
     }
   });
 
-  it("SIGTERM gives the workload its grace period and rejects new calls", async () => {
+  it("after SIGTERM, the agent gives the workload its grace period and rejects new calls", async () => {
     const args = ["bash", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done"];
     await using agent = await startAgent({ process: { args, stopGraceMs: 300_000 } });
     await agent.printed(/ready/);
@@ -64,7 +64,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
-  it("SIGTERM during the workload's start yields the workload's status", async () => {
+  it("after SIGTERM during the workload's start, the agent exits with the workload's status", async () => {
     const args = ["sh", "-c", "while :; do sleep 0.05; done"];
     await using agent = await startAgent({ process: { args }, awaitListening: false });
     await agent.logged("agent_started");

@@ -22,7 +22,7 @@ async function reasonOf(call: Promise<unknown>): Promise<string | undefined> {
 }
 
 describe("MakeFolder", () => {
-  it("MakeFolder sets the given mode and owner and keeps an existing directory", NEEDS_ROOT, async () => {
+  it("MakeFolder sets a new directory's mode and owner, and leaves an existing one unchanged", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     assert.equal(await calls.makeFolder({ path: directory.at("plain") }), true);
     assert.equal((await fs.stat(directory.at("plain"))).mode & 0o7777, 0o755);
@@ -49,7 +49,7 @@ describe("MakeFolder", () => {
     assert.deepEqual(await directory.names(), ["a"]);
   });
 
-  it("a new directory gets the workload's user and its setgid parent's group", NEEDS_ROOT, async () => {
+  it("a new directory gets the workload's user and the group of a setgid parent", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await using owned = await startAgent({ process: { user: "1234:1235" } });
     using client = new TreeCalls(owned);
@@ -63,7 +63,7 @@ describe("MakeFolder", () => {
     }
   });
 
-  it("MakeFolder never changes the owner of a directory swapped into its place", NEEDS_ROOT, async () => {
+  it("MakeFolder never changes the owner of a directory that replaced the new one", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await fs.mkdir(directory.at("inside/secret"), { recursive: true, mode: 0o700 });
     await fs.writeFile(directory.at("inside/secret/key"), "root's");
@@ -86,7 +86,7 @@ describe("MakeFolder", () => {
 });
 
 describe("MakeLink", () => {
-  it("MakeLink stores the target unchanged and replaces no entry", NEEDS_ROOT, async () => {
+  it("MakeLink stores its target byte for byte and never replaces an existing entry", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const target = Buffer.from([0x2e, 0x2e, 0x2f, 0xff]);
     await calls.makeLink({ path: directory.at("link"), target, uid: 1000, gid: 1001 });
@@ -124,7 +124,7 @@ describe("Rename", () => {
     assert.deepEqual((await fs.readdir(directory.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
   });
 
-  it("Rename with `exclusive` replaces nothing and reports the conflict", async () => {
+  it("a Rename that cannot be done changes nothing and returns the reason", async () => {
     await using directory = await testDirectory();
     await fs.mkdir(directory.at("full/below"), { recursive: true });
     await fs.mkdir(directory.at("empty"));
@@ -165,19 +165,23 @@ describe("Rename", () => {
 });
 
 describe("a rename on an overlayfs", () => {
-  it("renaming a directory in an overlayfs's lower layer fails, naming overlayfs", NEEDS_NAMESPACES, async () => {
-    await using mount = await testMount("tmpfs", () => "mode=0755");
-    for (const name of ["lower/app", "upper", "work", "merged"]) await fs.mkdir(mount.at(name), { recursive: true });
-    const layers = `lowerdir=${mount.at("lower")},upperdir=${mount.at("upper")},workdir=${mount.at("work")}`;
-    assert.equal(spawnSync("mount", ["-t", "overlay", "overlay", "-o", layers, mount.at("merged")]).status, 0);
-    try {
-      const moving = calls.rename({ path: mount.at("merged/app"), newPath: mount.at("merged/app.old") });
-      const { message } = await failsWith(moving, status.FAILED_PRECONDITION, "CROSS_DEVICE", { errno: "EXDEV" });
-      assert.match(message, /the directory is part of the image, and overlayfs cannot rename it/);
-    } finally {
-      spawnSync("umount", [mount.at("merged")]);
-    }
-  });
+  it(
+    "renaming a directory of an overlayfs's lower layer fails with an error naming overlayfs",
+    NEEDS_NAMESPACES,
+    async () => {
+      await using mount = await testMount("tmpfs", () => "mode=0755");
+      for (const name of ["lower/app", "upper", "work", "merged"]) await fs.mkdir(mount.at(name), { recursive: true });
+      const layers = `lowerdir=${mount.at("lower")},upperdir=${mount.at("upper")},workdir=${mount.at("work")}`;
+      assert.equal(spawnSync("mount", ["-t", "overlay", "overlay", "-o", layers, mount.at("merged")]).status, 0);
+      try {
+        const moving = calls.rename({ path: mount.at("merged/app"), newPath: mount.at("merged/app.old") });
+        const { message } = await failsWith(moving, status.FAILED_PRECONDITION, "CROSS_DEVICE", { errno: "EXDEV" });
+        assert.match(message, /the directory is part of the image, and overlayfs cannot rename it/);
+      } finally {
+        spawnSync("umount", [mount.at("merged")]);
+      }
+    },
+  );
 });
 
 describe("SetAttributes", () => {
@@ -231,24 +235,28 @@ describe("SetAttributes", () => {
       assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
-  it("FileTree calls stay below `beneath` while directories are replaced by symlinks", NEEDS_ROOT, async () => {
-    await using directory = await testDirectory();
-    const inside = directory.at("inside");
-    for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));
-    await fs.writeFile(directory.at("outside/file"), "", { mode: 0o600 });
-    const swap = `cd "$1/inside" || exit 1
+  it(
+    "FileTree calls never leave the `beneath` directory while directories are replaced by symlinks",
+    NEEDS_ROOT,
+    async () => {
+      await using directory = await testDirectory();
+      const inside = directory.at("inside");
+      for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));
+      await fs.writeFile(directory.at("outside/file"), "", { mode: 0o600 });
+      const swap = `cd "$1/inside" || exit 1
       while :; do mkdir a 2>/dev/null; : > a/file 2>/dev/null; mv -T a away 2>/dev/null; ln -s ../outside a 2>/dev/null; rm -rf a away; done`;
-    await using _swapper = besides("bash", "-c", swap, "bash", directory.path);
-    for (let attempt = 0; attempt < 300; attempt++) {
-      const at = { path: "a/file", beneath: inside };
-      await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
-      await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
-      await calls.makeLink({ path: "a/made", target: "x", beneath: inside }).catch(() => undefined);
-      await calls.makeFolder({ path: "a/directory", beneath: inside }).catch(() => undefined);
-    }
-    assert.deepEqual(await fs.readdir(directory.at("outside")), ["file"]);
-    assert.equal((await fs.stat(directory.at("outside/file"))).mode & 0o777, 0o600);
-  });
+      await using _swapper = besides("bash", "-c", swap, "bash", directory.path);
+      for (let attempt = 0; attempt < 300; attempt++) {
+        const at = { path: "a/file", beneath: inside };
+        await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
+        await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
+        await calls.makeLink({ path: "a/made", target: "x", beneath: inside }).catch(() => undefined);
+        await calls.makeFolder({ path: "a/directory", beneath: inside }).catch(() => undefined);
+      }
+      assert.deepEqual(await fs.readdir(directory.at("outside")), ["file"]);
+      assert.equal((await fs.stat(directory.at("outside/file"))).mode & 0o777, 0o600);
+    },
+  );
 });
 
 describe("every call of FileTree", () => {

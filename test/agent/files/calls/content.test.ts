@@ -57,7 +57,7 @@ async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe("the content of a file", () => {
-  it("file content is written in batches while the next batch is gathered", async () => {
+  it("an upload writes one batch of file content while it collects the next", async () => {
     const { file, content, write, released } = upload();
     const pieces: Uint8Array[] = Array.from({ length: 5 }, () => Buffer.alloc(256 * KIB));
     // Numbers instead of the pieces: a failure would print those.
@@ -80,7 +80,7 @@ describe("the content of a file", () => {
     assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
-  it("while many files are uploaded, a client's content waits until the last batch is written", async () => {
+  it("with 64 concurrent uploads, each one waits until its previous batch is written", async () => {
     const { file, write } = upload(64);
     await write(Buffer.alloc(32 * KIB));
     const waiting = write(Buffer.alloc(32 * KIB));
@@ -90,7 +90,7 @@ describe("the content of a file", () => {
     await waiting;
   });
 
-  it("256 pieces of file content are written as a batch, however tiny", async () => {
+  it("256 pieces of file content are written as one batch, even if tiny", async () => {
     const { file, write } = upload();
     for (let count = 0; count < 256; count++) await write(Buffer.alloc(1));
     assert.equal(file.batches[0]?.length, 256);

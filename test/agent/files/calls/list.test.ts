@@ -123,7 +123,7 @@ describe("List", () => {
     assert.deepEqual([removed, left], [2 * levels, 0]);
   });
 
-  it("List follows a link at the end of its path only", async () => {
+  it("List follows a symlink at the end of its path, but none below it", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("real/sub"), { recursive: true });
     await symlink("real", directory.at("link"));
@@ -149,7 +149,7 @@ describe("List", () => {
       await failsWith(calls.list(request), code, reason);
   });
 
-  it("List succeeds while the directory changes and returns unchanged entries once", async () => {
+  it("List of a changing directory succeeds and returns each unchanged entry once", async () => {
     await using directory = await testDirectory();
     const names = Array.from({ length: 2_000 }, (_, index) => `${index}`.padStart(40, "0"));
     for (const name of names) await mkdir(directory.at(name));

@@ -73,7 +73,7 @@ describe("ReadFile", () => {
     assert.equal((await files.read(path, { offset: BigInt(position), length: 3n })).data.toString(), "far");
   });
 
-  it("ReadFile sends holes to clients that accept them, also in a range", async () => {
+  it("ReadFile sends holes to clients that accept them, also for a requested range", async () => {
     const path = directory.at("holes");
     const [first, second] = [randomBytes(70_000), randomBytes(300_000)];
     const size = 6_000_000;
@@ -220,7 +220,7 @@ describe("ReadFile", () => {
     await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("ReadFile keeps pace with its client, using constant memory", async () => {
+  it("ReadFile of 400 MiB uses less than 100 MiB of extra memory", async () => {
     const path = directory.at("large");
     await using file = await open(path, "w");
     await file.truncate(LARGE);

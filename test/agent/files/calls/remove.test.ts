@@ -85,7 +85,7 @@ describe("Remove", () => {
     assert.deepEqual((await readdir(beneath)).toSorted(), ["below", "up"]);
   });
 
-  it("Remove rejects a mount point and leaves mount points below the path", NEEDS_NAMESPACES, async () => {
+  it("Remove rejects a mount point, and does not remove mount points below its path", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using directory = await testDirectory();
     await writeFile(mount.at("inside"), "stays");

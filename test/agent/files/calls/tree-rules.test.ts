@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("WriteTree keeps a replaced file's owner and mode, even among new files", async () => {
+  it("WriteTree keeps a replaced file's owner and mode when it also writes new files", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
@@ -99,7 +99,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
 });
 
 describe("directories of a tree", NEEDS_ROOT, () => {
-  it("WriteTree keeps an existing directory's special bits unless they are requested", async () => {
+  it("WriteTree keeps an existing directory's setgid and sticky bits unless `special_bits` is set", async () => {
     const path = newDirectory();
     for (const [name, mode] of Object.entries({ tmp: 0o1777, shared: 0o2775, asked: 0o1777 })) {
       fs.mkdirSync(join(path, name));
@@ -177,7 +177,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
 });
 
 describe("an item that fails after its header", NEEDS_ROOT, () => {
-  it("WriteTree drops an item that fails midway and keeps the existing file", async () => {
+  it("WriteTree drops an item whose upload the client aborts, and keeps the existing file", async () => {
     const path = newDirectory();
     fs.writeFileSync(join(path, "there"), "old");
     const { failed, result, answers } = await trees.write(
@@ -234,7 +234,7 @@ async function changing(script: string, path: string): Promise<AsyncDisposable> 
 }
 
 describe("a tree that changes while it is read", NEEDS_ROOT, () => {
-  it("ReadTree reports files that shrink while it reads the others", async () => {
+  it("ReadTree reports a file that shrinks during the call, and reads the others", async () => {
     const path = newDirectory();
     for (let at = 0; at < 40; at++) fs.writeFileSync(join(path, `stays-${at}`), "x");
     fs.writeFileSync(join(path, "log"), Buffer.alloc(3_000_000));
@@ -256,7 +256,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
     assert.ok(short < 30, "not each time");
   });
 
-  it("ReadTree sends a hard link's content if it cannot read the original", async () => {
+  it("ReadTree sends a hard link with content if it could not read the first name", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");
@@ -275,7 +275,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
 });
 
 describe("files without a size", NEEDS_ROOT, () => {
-  it("ReadTree reads /proc files that have no size to their end", async () => {
+  it("ReadTree reads /proc files of size 0 to their end", async () => {
     const { items, result } = await trees.read("/proc/self/net", { streamFailures: true });
     assert.equal(result.failed, 0n, JSON.stringify(result.failures.map(({ errno }) => errno)));
     const protocols = items.get("protocols");

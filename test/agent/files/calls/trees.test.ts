@@ -120,7 +120,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(fs.existsSync(`${path}/never`), false);
   });
 
-  it("WriteTree writes nothing outside its root despite links", async () => {
+  it("WriteTree writes nothing outside its root, even through links", async () => {
     const [path, outside] = [newDirectory(), newDirectory()];
     fs.mkdirSync(`${path}/real`);
     fs.symlinkSync(outside, `${path}/absolute`);
@@ -143,7 +143,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(strict.failed, { "within/d": "ELOOP" });
   });
 
-  it("WriteTree drops setuid, setgid and sticky bits unless they are requested", async () => {
+  it("WriteTree drops an item's setuid, setgid and sticky bits unless `special_bits` is set", async () => {
     const path = newDirectory();
     await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), dir("d", { mode: 0o2755 })]);
     await write({ path: Buffer.from(path), specialBits: true }, [file("special", "", { mode: 0o4755 })]);
@@ -151,7 +151,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
-  it("WriteTree accepts 1,000 full items per message, but not 20,000", async () => {
+  it("WriteTree accepts 1,000 items with all fields per message, but not 20,000", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
     const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));
@@ -159,27 +159,31 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal((await refusal(header, items(20_000))).reason, "MALFORMED_MESSAGE");
   });
 
-  it("WriteTree and ReadTree handle a file system mounted below the root", NEEDS_NAMESPACES, async () => {
-    const path = newDirectory();
-    await using other = await testMount("tmpfs", () => "mode=0755");
-    fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
-    using _mount = bindMount(other.path, `${path}/a/mounted`);
-    const large = randomBytes(100_000);
-    const { failed } = await write(
-      { path: Buffer.from(path) },
-      [file("a/mounted-beside", "1"), file("a/mounted/small", "2"), file("a/after", "3"), dir("a/mounted/d")],
-      [file("a/mounted/d/large", "", { size: 100_000n, mode: 0o600 })],
-      large,
-      [dir("a/mounted", { mode: 0o700 })],
-    );
-    assert.deepEqual(failed, {});
-    assert.ok(fs.readFileSync(`${path}/a/mounted/d/large`).equals(large));
-    assert.equal(fs.statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
-    const [within, beyond] = [await read(path), await read(path, { crossMounts: true })];
-    assert.equal(within.items.has("a/mounted/small"), false);
-    assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
-    assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
-  });
+  it(
+    "WriteTree enters file systems mounted below its root, ReadTree only with `cross_mounts`",
+    NEEDS_NAMESPACES,
+    async () => {
+      const path = newDirectory();
+      await using other = await testMount("tmpfs", () => "mode=0755");
+      fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
+      using _mount = bindMount(other.path, `${path}/a/mounted`);
+      const large = randomBytes(100_000);
+      const { failed } = await write(
+        { path: Buffer.from(path) },
+        [file("a/mounted-beside", "1"), file("a/mounted/small", "2"), file("a/after", "3"), dir("a/mounted/d")],
+        [file("a/mounted/d/large", "", { size: 100_000n, mode: 0o600 })],
+        large,
+        [dir("a/mounted", { mode: 0o700 })],
+      );
+      assert.deepEqual(failed, {});
+      assert.ok(fs.readFileSync(`${path}/a/mounted/d/large`).equals(large));
+      assert.equal(fs.statSync(`${path}/a/mounted`).mode & 0o7777, 0o700);
+      const [within, beyond] = [await read(path), await read(path, { crossMounts: true })];
+      assert.equal(within.items.has("a/mounted/small"), false);
+      assert.ok(beyond.items.get("a/mounted/d/large")?.content.equals(large));
+      assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
+    },
+  );
 
   it("WriteTree syncs each written file system once, at the end", NEEDS_MOUNTS_AND_STRACE, async () => {
     const path = newDirectory();
@@ -316,7 +320,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 });
 
 describe("a hung file system below the root", NEEDS_FUSE, () => {
-  it("a hung mount fails only the tree items below it", async () => {
+  it("on a hung mount, only the tree items below that mount fail", async () => {
     const path = newDirectory();
     await using _mount = await fuseMount("hanging_mount", join(path, "hung"));
     const header = { path: Buffer.from(path) };
@@ -386,7 +390,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("ReadTree reads a file that grows after its listing", async () => {
+  it("ReadTree sends no more of a growing file than the size it declared", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
     for (const name of names) fs.writeFileSync(name, Buffer.alloc(10, "x"));

@@ -101,7 +101,7 @@ describe("a watch of a directory", () => {
     assert.deepEqual(watch.events, ["created last", "closed last"]);
   });
 
-  it("a recursive watch reports everything in new and renamed directories", async () => {
+  it("a recursive watch reports all changes in new and renamed directories", async () => {
     await using directory = await testDirectory();
     await using outside = await testDirectory();
     await mkdir(outside.at("tree/deep"), { recursive: true });
@@ -227,7 +227,7 @@ describe("a watch of a directory", () => {
 });
 
 describe("the watches of an agent", () => {
-  it("Watch is not user activity and closes its descriptor when it ends", NEEDS_INSIGHT, async () => {
+  it("a Watch is not user activity, and its inotify descriptor is closed when it ends", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     const before = await activityNs(client);
     {
@@ -240,7 +240,7 @@ describe("the watches of an agent", () => {
     assert.equal(await activityNs(client), before);
   });
 
-  it("an agent allows sixteen watches at once", async () => {
+  it("a seventeenth concurrent watch fails with TOO_MANY_WATCHERS", async () => {
     await using directory = await testDirectory();
     // Its own: after a watch is cancelled, its agent counts it until that has arrived.
     await using full = await startAgent();
@@ -284,7 +284,7 @@ describe("the watches of an agent", () => {
     await watch.has("closed file");
   });
 
-  it("Watch works without /proc", NEEDS_ROOT, async () => {
+  it("a recursive Watch reports changes without /proc", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const withoutProc = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc && exec "$@"', "sh"];
     await using bare = await startAgent({ through: withoutProc });
@@ -320,7 +320,7 @@ describe("the watches of an agent", () => {
 });
 
 describe("a client that does not read its watch", () => {
-  it("a slow reader of a watch gets rescans instead of dropped events", async () => {
+  it("a watch with a slow reader sends rescans in place of dropped events", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub"));
     const values = client.files.watch(directory.path, { recursive: true });
@@ -343,7 +343,7 @@ describe("a client that does not read its watch", () => {
 });
 
 describe("a file system that hangs", () => {
-  it("a hung file system fails only the watches that read it", NEEDS_FUSE, async () => {
+  it("a hung file system fails only the watches that would read it", NEEDS_FUSE, async () => {
     await using directory = await testDirectory();
     await using mount = await fuseMount("hanging_mount", directory.at("hung"));
     await using other = await startAgent();

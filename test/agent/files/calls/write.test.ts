@@ -81,7 +81,7 @@ describe("WriteFile", () => {
     assert.ok((await stat(directory.at("solid"))).blocks * 512 >= MIB);
   });
 
-  it("WriteFile keeps the order of pieces and can omit the checksum", async () => {
+  it("WriteFile writes pieces of any size in order, and can omit the checksum", async () => {
     const sizes = [0, 1, 10, 70_000, 3, 0, 16_383, 16_384, 5, 65_535, 1_000_000, 1, 2];
     const pieces = sizes.map((size) => randomBytes(size));
     const whole = Buffer.concat(pieces);
@@ -116,7 +116,7 @@ describe("WriteFile", () => {
     );
   });
 
-  it("WriteFile accepts a last message with or without bytes", async () => {
+  it("WriteFile accepts a message marked `last` with or without bytes", async () => {
     const last = (text: string): WriteFileRequest =>
       create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from(text) }, last: true });
     for (const [name, marksLast, messages, content] of [

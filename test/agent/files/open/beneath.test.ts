@@ -60,7 +60,7 @@ function writeIn(beneath: string, path: string): Promise<unknown> {
 }
 
 describe("a path beneath a directory", NEEDS_ROOT, () => {
-  it("paths beneath a directory may use links that stay inside it", async () => {
+  it("a path with `beneath` may use links that stay inside that directory", async () => {
     await using at = await scene();
     const beneath = at.inside;
     for (const [path, text] of [
@@ -77,7 +77,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.equal(Buffer.from((await statIn(beneath, "within", { noFollow: true })).linkTarget).toString(), "real");
   });
 
-  it("WriteFile beneath a directory replaces a link's target and keeps the link", async () => {
+  it("WriteFile with `beneath` replaces a link's target and keeps the link", async () => {
     await using at = await scene();
     await writeFile(join(at.inside, "real/old"), "old");
     await symlink("real/old", join(at.inside, "link"));
@@ -87,7 +87,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.deepEqual(await readdir(join(at.inside, "real")), ["old"]);
   });
 
-  it("a path beneath a directory cannot leave it through links or dots", async () => {
+  it("a path with `beneath` cannot leave that directory through links or dots", async () => {
     await using at = await scene();
     const beneath = at.inside;
     for (const directory of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
@@ -146,7 +146,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.equal((await lstat(join(at.inside, "a/b"))).uid, WORKLOAD);
   });
 
-  it("WriteFile keeps its opened directory when a link replaces it mid-write", NEEDS_INSIGHT, async () => {
+  it("WriteFile writes to the directory it opened even if a link replaces it mid-write", NEEDS_INSIGHT, async () => {
     await using at = await scene();
     const swapped = Promise.withResolvers<void>();
     const messages = async function* () {

@@ -68,7 +68,7 @@ async function assertReadable(files: FileSystem, path: Buffer): Promise<void> {
 }
 
 describe("a tree whose directory cannot be opened twice", () => {
-  it("a tree whose directory cannot be reopened leaves no descriptor open", async () => {
+  it("a ReadTree call that cannot reopen its directory leaves no descriptor open", async () => {
     await using directory = await testDirectory();
     const openIn: Addon["openIn"] = async (at, path, flags, mode, resolve) =>
       Buffer.from(path).toString() === "." && (flags & 0o10000000) === 0

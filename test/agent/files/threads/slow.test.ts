@@ -41,7 +41,7 @@ async function writeDurably(
 }
 
 describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
-  it("64 blocked fsyncs occupy eight threads and delay other calls briefly", async () => {
+  it("64 blocked fsyncs occupy only eight threads and delay other calls only briefly", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "content");
     await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);
@@ -106,7 +106,7 @@ async function timeUntil(promise: Promise<unknown>): Promise<number> {
 }
 
 describe("calls into a mount that never answers", NEEDS_FUSE, () => {
-  it("calls to a hung mount briefly delay others, then not at all", async () => {
+  it("calls to a hung mount delay other calls briefly at first, then not at all", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "content");
     await using _mount = await fuseMount("hanging_mount", directory.at("hung"));
@@ -135,7 +135,7 @@ async function reading(path: string): Promise<{ readonly read: Promise<number>; 
 }
 
 describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () => {
-  it("reads of a stuck disk delay other calls, also to that disk, by a second", async () => {
+  it("reads of a stuck disk delay other calls, even to that disk, only briefly", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "content");
     await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);

@@ -13,7 +13,7 @@ import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { ownZombies, processById } from "../../../fixtures/proc.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
-test("an ended child's process id stays reserved and unsignalled until release", async () => {
+test("an ended child's process id stays reserved until release; later signals are ignored", async () => {
   const child = await processes.spawn(request(["/bin/true"]));
   await child.ended;
   assert.deepEqual(
@@ -89,7 +89,7 @@ test("a process that received a reused id gets no signal", NEEDS_NAMESPACES, () 
   assert.deepEqual(JSON.parse(stdout), { signalled: spared, killed: spared, contained: spared });
 });
 
-test("signalProcess checks the process id and start time together", () => {
+test("signalProcess signals a process only if both process id and start time match", () => {
   const own = addon.processRows(Int32Array.of(process.pid));
   assert.ok(typeof own !== "number");
   const start = own[5] ?? 0;
@@ -100,7 +100,7 @@ test("signalProcess checks the process id and start time together", () => {
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
-test("an abort stops even a process start that is retried without cgroup", async (t) => {
+test("an abort also stops a process start that is retried without a cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   if (cgroups === undefined) {
     t.skip("needs cgroups");

@@ -48,7 +48,7 @@ test("the session's memory limit follows available memory, balloon and hotplug",
   assert.ok(Number.isNaN(limit()), "30 MiB are in use: the session keeps what it has");
 });
 
-test("the session gets no memory limit in tiny guests or without controller", (t) => {
+test("the session gets no memory limit in tiny guests or without the memory controller", (t) => {
   const { fd, limit } = cgroup(t);
   new SessionMemory(new CgroupDirectory(addon, fd), { freemem: () => 31 * MIB, totalmem: () => 80 * MIB }, 0).follow();
   assert.ok(Number.isNaN(limit()));

@@ -65,11 +65,11 @@ for (const [title, expected, ...rows] of [
     ),
   );
 
-test("a process table that lacks the agent is rejected", () => {
+test("membersOf rejects a process table that lacks the agent itself", () => {
   assert.equal(membersOf(new ProcessTable([]), 100, AGENT), undefined);
 });
 
-test("a tree's leader is signalled before its children", async () => {
+test("the leader of a process tree is signalled before its children", async () => {
   const rows = [
     [process.pid, 1, 50, 50, RUNNING],
     [100, 200, 200, 200, RUNNING],
@@ -101,7 +101,7 @@ test("killWithin kills a fork loop to its last process", async () => {
   assert.deepEqual(await processesWith(path), []);
 });
 
-test("killWithin kills a fork loop faster than the scans of /proc", async () => {
+test("killWithin kills a fork loop even if its processes end before /proc is read", async () => {
   await using running = await launch(request([program("fork_loop")]));
   await running.stdout.until(/ready/);
   const slow = (milliseconds: number): void => {
@@ -123,7 +123,7 @@ test("killWithin kills a fork loop faster than the scans of /proc", async () => 
   assert.equal(await running.child.stdout?.drain(), true);
 });
 
-test("a tree is not empty while its processes fork and end faster than /proc is read", async () => {
+test("a process tree is not reported empty while it forks faster than /proc is read", async () => {
   const leader = 2 ** 25;
   for (const walked of [walkedSession, walkedTree]) {
     // Each listing has a new process of the session, which has ended before its row is read.
@@ -145,7 +145,7 @@ test("a tree is not empty while its processes fork and end faster than /proc is 
   }
 });
 
-test("killing an ended tree does not affect the next command's cgroup", async (t) => {
+test("killing an ended process tree does not affect the next command's cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   const ended = cgroups?.create();
   if (cgroups === undefined || ended === undefined) {
@@ -206,7 +206,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("/proc is not read again while a process from the last reading lives", async () => {
+  it("/proc is not read again while a process found earlier still lives", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
