@@ -18,7 +18,7 @@ const agent = forAllTests(await startSocketAgent({ hooks: { pre_snapshot: { args
 const client = forAllTests(connect({ address: `unix:${agent.socketPath}`, token: agent.token }));
 
 describe("arguments", () => {
-  test("`connect` trims the token's line break, and errors never show a token", async () => {
+  test("`connect` trims the token's line break and rejects invalid tokens without showing them", async () => {
     using withBreak = connect({ address: `unix:${agent.socketPath}`, token: `${agent.token}\n` });
     assert.equal((await withBreak.health()).alive, true);
     const texts = ["secret with spaces", "secret\nlines", "sécret", "secret\u0000", "s".repeat(5000)];
@@ -44,7 +44,7 @@ describe("arguments", () => {
     }
   });
 
-  test("invalid arguments are rejected before the call, naming the field", async () => {
+  test("the client rejects invalid arguments before it sends a call, and names the field", async () => {
     const token = "t";
     const none = "-----BEGIN CERTIFICATE-----";
     const pem = { caPem: none, certPem: none, keyPem: none };
@@ -142,12 +142,12 @@ describe("arguments", () => {
     }
   });
 
-  test("fractional milliseconds in options are rounded up", async () => {
+  test("run() accepts timeouts with fractional milliseconds", async () => {
     const timeoutMs = 100_000 / 3;
     assert.equal((await client.run(["true"], { timeoutMs, requestTimeoutMs: timeoutMs })).exitCode, 0);
   });
 
-  test("invalid arguments leave no unhandled rejection behind", async () => {
+  test("calls with invalid arguments cause no unhandled rejection", async () => {
     const library = join(import.meta.dirname, "../../../src/node/client/index.ts");
     const program = `
       import { connect } from ${JSON.stringify(library)};
@@ -184,7 +184,7 @@ describe("arguments", () => {
     assert.equal(fits.stdout.length, 5);
   });
 
-  test("input and file content may be text instead of bytes", async () => {
+  test("a command's input and a file's content may be text instead of bytes", async () => {
     assert.equal((await client.run(["cat"], { input: "größer" })).stdout, "größer");
     const path = directory.at("text");
     await client.files.writeFile(path, "größer\n");

@@ -39,7 +39,7 @@ const CALLS: Readonly<Record<string, (path: GuestPath, options: PlaceOptions) =>
 };
 
 describe("the option `beneath`", () => {
-  it("the table has every method with a path", () => {
+  it("the tests of `beneath` cover every method of client.files", () => {
     const methods = Object.getOwnPropertyNames(Object.getPrototypeOf(files)).filter((name) => name !== "constructor");
     assert.deepEqual(methods.toSorted(), Object.keys(CALLS).toSorted());
   });
@@ -62,7 +62,7 @@ describe("the option `beneath`", () => {
       assert.equal(await readFile(directory.at("outside/file"), "utf8"), "unchanged");
     });
 
-  it("noSymlinks refuses a link that stays in the directory", async () => {
+  it("with `noSymlinks`, file calls reject even a symlink that stays within `beneath`", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("inside/real/below"), { recursive: true });
     await symlink("real", directory.at("inside/link"));

@@ -74,7 +74,7 @@ describe("aborting", () => {
     });
   }
 
-  test("aborting writeFile() closes its source, even a stalled one", async () => {
+  test("aborting writeFile() closes its source, even while the source is stalled", async () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const { source, closed } = stalledSource();
     const controller = new AbortController();
@@ -107,7 +107,7 @@ describe("aborting", () => {
     });
   }
 
-  test("aborting a restore ends it at any step", async () => {
+  test("aborting completeRestore() ends it before its first call and during the hook", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },
@@ -165,27 +165,27 @@ async function breaking(answersAt: number): Promise<StandIn> {
 }
 
 describe("retries", () => {
-  test("health() and statPath() are retried when the connection breaks", async () => {
+  test("health() and files.stat() are retried when the connection breaks", async () => {
     await using standIn = await breaking(3);
     assert.equal((await standIn.client.health()).alive, true);
     assert.equal((await standIn.client.files.stat("/x")).size, 5);
     assert.deepEqual(standIn.calls, ["Health", "Health", "Health", "StatPath", "StatPath", "StatPath"]);
   });
 
-  test("retries end after three attempts", async () => {
+  test("health() fails after three attempts if the connection breaks each time", async () => {
     await using standIn = await breaking(4);
     assert.equal((await failureOf(standIn.client.health())).status, "UNAVAILABLE");
     assert.equal(standIn.calls.length, 3);
   });
 
-  test("retries end at the call's deadline", async () => {
+  test("a call is not retried after its deadline", async () => {
     await using standIn = await breaking(4);
     const error = await failureOf(standIn.client.health({ requestTimeoutMs: 40 }));
     assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
     assert.ok(standIn.calls.length <= 1, standIn.calls.join());
   });
 
-  test("retries end when the signal is aborted", async () => {
+  test("aborting a call that is being retried fails it with CANCELLED", async () => {
     await using standIn = await breaking(4);
     const controller = new AbortController();
     const failure = failureOf(standIn.client.health({ signal: controller.signal }));
@@ -196,7 +196,7 @@ describe("retries", () => {
     assert.ok(standIn.calls.length <= 3);
   });
 
-  test("hooks, restores, commands, writes and reads are never retried", async () => {
+  test("hooks, restore steps, commands, file writes and file reads are never retried", async () => {
     await using standIn = await breaking(1);
     const { client } = standIn;
     for (const act of [

@@ -19,7 +19,7 @@ function without(method: string): ReleasedSchema {
 }
 
 describe("a client of an older agent", () => {
-  test("the error for a missing method names the agent's version", async () => {
+  test("if the agent lacks a method, the error names the agent's version", async () => {
     await using agent = await startStandIn({
       service: without("RunHook").service(),
       answers: { Health: () => ({ alive: true }) },
@@ -37,7 +37,7 @@ describe("a client of an older agent", () => {
     assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
   });
 
-  test("a missing method is reported with the first version that has it", async () => {
+  test("if the agent lacks a method, the error names the first version with it", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
     const tunnel = client.ports.connect(80).on("error", () => {});
@@ -69,7 +69,7 @@ describe("a client of an older agent", () => {
     }
   });
 
-  test("the client works without fields that an older agent lacks", async () => {
+  test("the client accepts an older agent's answers, which lack newer fields", async () => {
     const schema = new ReleasedSchema();
     const health = schema.message("HealthResponse");
     health.field = health.field.filter(({ name }) => !["guest_time", "idle_declared", "ready_cmd_exit"].includes(name));

@@ -38,7 +38,7 @@ describe("connect", () => {
     assert.match((await refusal({ serverName: "someone-else" })).message, /altname/);
   });
 
-  test("a connection that times out fails every call; the client redials", async () => {
+  test("a connection timeout fails all waiting calls, and a later call dials again", async () => {
     let isSilent = true;
     await using door = await listener((socket) => {
       if (isSilent) {
@@ -72,7 +72,7 @@ describe("connect", () => {
     assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 30_000 })).alive, true);
   });
 
-  test("`waitForReady` waits for an agent that starts later", async () => {
+  test("a call with `waitForReady` succeeds once the agent has started", async () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
     const answer = early.health({ waitForReady: true, requestTimeoutMs: 30_000 });

@@ -229,7 +229,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
     assert.deepEqual((await readdir(directory.at("to"))).toSorted(), ["a", "z"]);
   });
 
-  it("`files.upload` to an older agent retries without a file that shrank", async () => {
+  it("if a file shrinks, `files.upload` to an older agent retries without that file", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("from"));
     for (const name of ["a", "z"]) await writeFile(directory.at(`from/${name}`), name);

@@ -55,7 +55,7 @@ describe("guestError", () => {
     assert.match(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded").nextStep ?? "", /more time/);
   });
 
-  test("a deadline is reported without the internal steps of grpc-js", () => {
+  test("the message of a deadline error omits the internal steps of grpc-js", () => {
     for (const [details, message] of [
       [
         "Deadline exceeded after 2.003s,LB pick: 0.018s,remote_addr=127.0.0.1:7071",
@@ -67,7 +67,7 @@ describe("guestError", () => {
       assert.equal(failed(status.DEADLINE_EXCEEDED, details).message, message);
   });
 
-  test("mayConnect ignores host names and paths in the error text", () => {
+  test("error codes and mayConnect ignore misleading words in host names and paths", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
@@ -83,13 +83,13 @@ describe("guestError", () => {
     }
   });
 
-  test("guestError explains UNAVAILABLE with the link's failure, but not DEADLINE_EXCEEDED", () => {
+  test("guestError uses the link failure's message for UNAVAILABLE, not for DEADLINE_EXCEEDED", () => {
     const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
     assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
   });
 
-  test("an HTTP 404 is not reported as a missing method", () => {
+  test("guestError reports an HTTP 404 as such, not as a missing method", () => {
     assert.equal(
       failed(status.UNIMPLEMENTED, "Received HTTP status code 404").message,
       "Received HTTP status code 404",
@@ -132,7 +132,7 @@ describe("the library's sources", () => {
     assert.ok(isSame);
   });
 
-  test("ERROR_CODES has no property of Object.prototype", () => {
+  test("ERROR_CODES does not inherit properties such as `constructor` from Object.prototype", () => {
     assert.equal((ERROR_CODES as Record<string, unknown>)["constructor"], undefined);
     assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
@@ -232,7 +232,7 @@ describe("readErrorDetails", () => {
     assert.equal(Object.getPrototypeOf(made), Object.prototype);
   });
 
-  test("readErrorDetails works without an ErrorInfo", () => {
+  test("readErrorDetails returns only the message if there is no ErrorInfo", () => {
     assert.deepEqual(readErrorDetails(statusOf("plain", [])), { message: "plain", reason: undefined, metadata: {} });
   });
 

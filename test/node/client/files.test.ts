@@ -46,7 +46,7 @@ describe("files of a GuestClient", () => {
     assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
   });
 
-  test("`readFile` rejects unrequested holes and surplus bytes", async () => {
+  test("`readFile` and `readPieces` reject unrequested holes and surplus bytes from the agent", async () => {
     for (const [chunk, said, read] of [
       [{ hole: 5n }, /it has a hole that was not requested$/, (files: Files) => files.readFile("/x", { length: 10 })],
       ...[11n, 2n ** 64n - 1n].map(
@@ -70,7 +70,7 @@ describe("files of a GuestClient", () => {
     }
   });
 
-  test("file calls reject half a surrogate pair before sending", async () => {
+  test("file calls reject a path that contains half a surrogate pair", async () => {
     const path = "/tmp/\ud800";
     const calls: readonly (() => unknown)[] = [
       () => client.files.stat(path),
@@ -89,7 +89,7 @@ describe("files of a GuestClient", () => {
     }
   });
 
-  test("a read stream's attributes describe the opened file despite a later replacement", async () => {
+  test("a read stream's attributes describe the opened file, even after its path is replaced", async () => {
     const path = join(directory, "attributes");
     await writeFile(path, content);
     const opened = client.files.createReadStream(path);

@@ -166,7 +166,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("`forward` requests new connection options once for all waiting connections", async () => {
+  it("`forward` calls `connectOptions` once for all waiting connections", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before" });
     let asked = 0;
@@ -253,7 +253,7 @@ describe("client.forward", () => {
 const SENT = randomBytes(16 * 2 ** 20);
 
 describe("LargeReads", () => {
-  it("LargeReads receives all bytes in reused memory", async () => {
+  it("LargeReads receives all bytes and reuses at most three large buffers", async () => {
     const reads = new LargeReads();
     const memories = new Set<ArrayBufferLike>();
     const got = await received(
@@ -267,12 +267,12 @@ describe("LargeReads", () => {
     assert.ok(memories.size > 0 && memories.size < 4, `${memories.size} large buffers for reads one by one`);
   });
 
-  it("LargeReads leaves unreleased bytes unchanged", async () => {
+  it("LargeReads does not overwrite bytes that the caller has not released", async () => {
     const reads = new LargeReads();
     assert.ok((await received((socket) => reads.begin(socket))).equals(SENT));
   });
 
-  it("LargeReads holds no large buffer for a small read", async () => {
+  it("LargeReads delivers a small read in a small buffer", async () => {
     const reads = new LargeReads();
     const sizes: number[] = [];
     const got = await received(

@@ -105,7 +105,7 @@ const IMMEDIATE: ReadonlySet<string> = new Set(["constructor", "addressInUse", "
 describe("signal and requestTimeoutMs", () => {
   const probe = clientOf(agent);
   after(() => probe.close());
-  it("this test's table of calls covers every method of the client", () => {
+  it("the tests of `signal` and `requestTimeoutMs` cover every method of the client", () => {
     const { commands, files, ports, snapshots } = probe;
     for (const [name, part] of Object.entries({
       GuestClient: probe,

@@ -24,7 +24,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual([wrong.status, wrong.option], ["INVALID_ARGUMENT", "encoding"]);
   });
 
-  it("createReadStream() calls the agent only once its stream is read", async () => {
+  it("createReadStream() does not call the agent before its stream is read", async () => {
     await using directory = await testDirectory();
     const unread = files.createReadStream(directory.at("absent"));
     unread.destroy();
@@ -110,7 +110,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await files.rm(directory.at("absent"), { force: true }), 0);
   });
 
-  it("rm of a directory that is not empty names the option `recursive`", async () => {
+  it("rm() of a non-empty directory fails and names the option `recursive`", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("recursive/x"), { recursive: true });
     const { reason, option, message, cause } = await failureOf(files.rm(directory.at("recursive")));
@@ -119,7 +119,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await files.rm(directory.at("recursive"), { recursive: true }), 2);
   });
 
-  it("rm() rejects if something is left, and reports each remaining entry", async () => {
+  it("rm() rejects if entries remain, and reports them through `onFailure`", async () => {
     const leftEntries = [{ name: Buffer.from("mount"), errno: "EBUSY" }];
     const answers = { Remove: () => ({ removed: 3n, left: 2n, leftEntries }) };
     await using agent = await startStandIn({ service: FileTree, answers });
@@ -130,7 +130,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual(left, [{ name: "mount", rawName: Buffer.from("mount"), errno: "EBUSY" }]);
   });
 
-  it("upload() and download() apply `exclude` to a directory given with `beneath`", async () => {
+  it("upload() and download() accept `exclude` together with `beneath`", async () => {
     await using directory = await testDirectory();
     for (const path of ["here/src", "here/node_modules/x", "there"])
       await mkdir(directory.at(path), { recursive: true });

@@ -178,7 +178,7 @@ await open({ substrate: {} as never, stateDirectory: ${JSON.stringify(join(direc
     await rm(wrong);
   });
 
-  test("`require` and `import` load the same module", async () => {
+  test("`require` and `import` of the package load the same module", async () => {
     const program = join(installed.directory, "both.cjs");
     const code = `import("guest-agent-client").then((imported) =>
   console.log(require("guest-agent-client").GuestError === imported.GuestError));`;

@@ -30,7 +30,7 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("text of the server in errors", () => {
-  it("printable escapes characters that control a terminal", () => {
+  it("printable() escapes terminal control characters, except tabs and newlines", () => {
     assert.equal(printable(`${HOSTILE}\n\tä`), `${ESCAPED}\n\tä`);
   });
 
@@ -51,7 +51,7 @@ describe("text of the server in errors", () => {
       }
     });
 
-  it("names that the server sends are escaped in the errors of a removal", async () => {
+  it("the error of rm() escapes control characters in names from the agent", async () => {
     const leftEntries = [{ name: Buffer.from(HOSTILE), errno: HOSTILE }];
     await using standIn = await startStandIn({
       service: FileTree,
@@ -62,14 +62,14 @@ describe("text of the server in errors", () => {
     assertPrintable(error);
   });
 
-  it("standard error of a command is escaped in a CommandError", async () => {
+  it("a CommandError escapes control characters in the command's standard error", async () => {
     const script = String.raw`printf 'a\033[31m\302\233\r\007\342\200\256b\342\200\250.' >&2; exit 1`;
     const error = await failureOf(client.run(["sh", "-c", script], { check: true }));
     assert.equal(error.message, `sh failed with exit code 1: ${ESCAPED}.`);
     assertPrintable(error);
   });
 
-  it("file names are escaped in errors of single files and of copies", async () => {
+  it("errors of file calls and copies escape control characters in file names", async () => {
     await using directory = await testDirectory();
     const path = directory.at(`no ${HOSTILE}`);
     for (const call of [
@@ -89,7 +89,7 @@ describe("text of the server in errors", () => {
     assertPrintable(await failureOf(client.files.upload(directory.at("from"), directory.at(`file/${HOSTILE}`))));
   });
 
-  it("the warnings of a restore are escaped", async () => {
+  it("restoreSequence escapes control characters in the agent's warnings", async () => {
     await using standIn = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -103,7 +103,7 @@ describe("text of the server in errors", () => {
     assert.equal(degraded?.message, `not all restore steps could be done: ${ESCAPED}`);
   });
 
-  it("errors of sandboxes and of archives are escaped", () => {
+  it("SandboxError, EntryError and TarError escape control characters in their messages", () => {
     for (const error of [
       new SandboxError("SUBSTRATE_REFUSED", HOSTILE),
       new EntryError("EIO", HOSTILE),

@@ -18,7 +18,7 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("programs of a user", () => {
-  it("tests in a sandbox stream their output and stop when aborted", async () => {
+  it("a test suite run in a sandbox streams its output and can be aborted", async () => {
     await using directory = await testDirectory();
     await client.files.writeFile(directory.at("test.sh"), "echo ok 1; echo ok 2; echo not ok 3 >&2; exit 1\n");
     const lines: string[] = [];

@@ -36,7 +36,7 @@ async function restored(): Promise<StandIn> {
 }
 
 describe("restoreSequence", () => {
-  test("restoreSequence repeats the restore steps until thawed, then runs the hook once", async () => {
+  test("restoreSequence repeats the restore steps until the session thaws, then runs the hook", async () => {
     await using agent = await restored();
     const { duties, hook, health, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.degraded, "entropy_credit:EPERM");
@@ -47,7 +47,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(agent.calls, [...attempt, ...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
   });
 
-  test("restoreSequence repeats the restore steps if the clock is 50 ms off", async () => {
+  test("restoreSequence repeats the restore steps once if the clock is still wrong", async () => {
     await using agent = await startGuestWithClock([-3_600_000, 0]);
     const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.clockStepped, true);
@@ -58,7 +58,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
   });
 
-  test("restoreSequence repeats the steps once if they stepped the clock, otherwise never", async () => {
+  test("if the clock stays wrong, restoreSequence repeats its steps at most once", async () => {
     for (const [clockStepped, times] of [
       [true, 2],
       [false, 1],
@@ -70,7 +70,7 @@ describe("restoreSequence", () => {
     }
   });
 
-  test("a late answer does not make `restoreSequence` repeat steps or warn", async () => {
+  test("`restoreSequence` neither repeats steps nor warns if Health answers arrive late", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -137,7 +137,7 @@ describe("restoreSequence", () => {
     });
   }
 
-  test("`requestTimeoutMs` and `signal` end a restore whose dial does not return", async () => {
+  test("`requestTimeoutMs` and `signal` end a restore whose dial function never returns", async () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const dials = Promise.withResolvers<RestoredGuest>();
     const late = failureOf(restoreSequence(() => dials.promise, { requestTimeoutMs: 100 }));
@@ -154,7 +154,7 @@ describe("restoreSequence", () => {
     await assert.rejects(guest.health(), { code: "CLIENT_CLOSED" });
   });
 
-  test("`reachTimeoutMs` limits a dial that does not return", async () => {
+  test("restoreDuties fails after `reachTimeoutMs` if its dial function never returns", async () => {
     const never = new Promise<RestoredGuest>(() => undefined);
     const { status, code, message } = await failureOf(restoreDuties(() => never, { reachTimeoutMs: 100 }));
     assert.deepEqual([status, code], ["UNAVAILABLE", "DIAL_TIMED_OUT"]);

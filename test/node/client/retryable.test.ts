@@ -50,7 +50,7 @@ async function serveFrame(
 }
 
 describe("error.retryable", () => {
-  test("a command refused during shutdown is retryable", async () => {
+  test("a command that the agent refused during its shutdown is retryable", async () => {
     const { agent, client } = await leaving();
     await using _ = agent;
     await client.stop();
@@ -76,7 +76,7 @@ describe("error.retryable", () => {
     client.close();
   });
 
-  test("a call without a connection is retryable, an interrupted one is not", async () => {
+  test("a call that got no connection is retryable, one whose connection broke is not", async () => {
     await using agent = await startAgent();
     await using relay = await relayTo(agent.port);
     using client = clientOf({ ...agent, port: relay.port });

@@ -135,7 +135,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
     });
   }
 
-  test("the library runs in an ES module bundle as documented", async () => {
+  test("the documented esbuild command bundles the library into a working ES module", async () => {
     const [, command = ""] = /^(npx esbuild [\s\S]*?)\n```$/m.exec(PAGE) ?? [];
     const local = command.replace("npx esbuild", `'${ESBUILD}'`);
     await execa(local, { shell: true, cwd: installed.directory });

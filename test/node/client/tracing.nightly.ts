@@ -187,7 +187,7 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
     }
   });
 
-  it("OpenTelemetry records a span per call and passes it to the command", async () => {
+  it("OpenTelemetry records a span per call, and the command receives its trace context", async () => {
     const stdout = await run("program.mjs", programOfPage(), {});
     const [, traceId, parentId] = /in the sandbox: 00-([0-9a-f]{32})-([0-9a-f]{16})-01/.exec(stdout) ?? [];
     assert.ok(traceId !== undefined && parentId !== undefined, stdout);
@@ -202,7 +202,7 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
   });
 
   const skip = typeof go === "string" ? go : false;
-  it("the OpenTelemetry collector receives spans of all calls with status", { skip }, async () => {
+  it("the OpenTelemetry collector receives each call's span with its gRPC status", { skip }, async () => {
     if (typeof go === "string") return;
     const collector = await Collector.start(await buildGoTool(go, join(import.meta.dirname, "collector"), "."));
     const site = directory.at("site");

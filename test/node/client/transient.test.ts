@@ -25,5 +25,6 @@ describe("isTransient", () => {
     test(`isTransient is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
   for (const [title, parts] of permanent)
     test(`isTransient is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
-  test("isTransient is false for errors of other programs", () => assert.ok(!isTransient(new Error("UNAVAILABLE"))));
+  test("isTransient is false for errors that are not a GuestError", () =>
+    assert.ok(!isTransient(new Error("UNAVAILABLE"))));
 });

@@ -50,7 +50,7 @@ async function all(path: string, options?: OpendirOptions): Promise<DirectoryEnt
 }
 
 describe("client.list", () => {
-  it("opendir() yields entries with attributes whenever its result is iterated", async () => {
+  it("the result of opendir() can be iterated twice and yields entries with attributes", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub"));
     await writeFile(directory.at("sub/file"), "12345");
@@ -99,7 +99,7 @@ describe("client.list", () => {
 });
 
 describe("the client's changes of directories", () => {
-  it("mkdir, symlink, rename, setAttributes and remove work beneath a directory", NEEDS_ROOT, async () => {
+  it("mkdir, symlink, rename, setAttributes and rm accept paths relative to `beneath`", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const beneath = directory.path;
     assert.equal(
@@ -264,7 +264,7 @@ describe("client.files.upload and download", () => {
     }
   });
 
-  it("files.upload continues although connections break while it checks existing files", async () => {
+  it("files.upload retries if connections break while it lists existing files", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "content");
     const lost = { WriteTree: 0, List: 0 };
@@ -506,7 +506,7 @@ describe("client.writeTree", () => {
     assert.deepEqual(read.map(({ name }) => name).toSorted(), ["caf\u{fffd}", "link"]);
   });
 
-  it("writeTree writes copies of entries with another name, content or time", async () => {
+  it("writeTree accepts entries of readTree whose name, content or time was changed", async () => {
     await using directory = await testDirectory();
     const [there, again] = [directory.at("there"), directory.at("again")];
     await mkdir(there);

@@ -90,7 +90,7 @@ function framesOf(bytes: Buffer) {
 }
 
 describe("requestTimeoutMs of a tunnel", () => {
-  it("a tunnel not open within `requestTimeoutMs` fails with DEADLINE_EXCEEDED", async () => {
+  it("a tunnel that does not open within `requestTimeoutMs` fails with DEADLINE_EXCEEDED", async () => {
     await using server = await rawGrpcServer(() => undefined);
     const tunnel = server.client.ports.connect(80, { requestTimeoutMs: 200 });
     assert.equal((await failureOf(tunnel.opened)).status, "DEADLINE_EXCEEDED");
@@ -143,7 +143,7 @@ describe("the frames of a tunnel", () => {
     assert.equal(frames.at(-1)?.case, "end");
   });
 
-  it("tunnels work through grpc-js if its HTTP/2 stream cannot be found", async (t) => {
+  it("tunnels still work if the HTTP/2 stream inside grpc-js cannot be found", async (t) => {
     let hidden = 0;
     hideStreams(t, () => (hidden += 1));
     const { said, frames } = await exchange(7, "sent");

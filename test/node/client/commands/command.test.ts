@@ -26,7 +26,7 @@ describe("output of a command", () => {
     assert.deepEqual([bytes.stdout, bytes.stderr], [Buffer.from("c3a4ff", "hex"), Buffer.from("é")]);
   });
 
-  test("onStdout never receives a part of a character", async () => {
+  test("onStdout receives a multi-byte character whole, even if its bytes arrive separately", async () => {
     const halves = String.raw`printf '\303'; sleep 0.2; printf '\244'; sleep 0.2; printf '\303'`;
     const pieces: string[] = [];
     const { stdout } = await client.run(["sh", "-c", halves], { onStdout: (piece) => pieces.push(piece) });
@@ -51,7 +51,7 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(web.stderr as AsyncIterable<string>), ["ä\n"]);
   });
 
-  test("decoded text does not depend on how its bytes are split", async () => {
+  test("a command's decoded output does not depend on how its bytes are split", async () => {
     await using directory = await testDirectory();
     const path = directory.at("random");
     // Many beginnings of characters, whole characters and wrong bytes.
@@ -66,7 +66,7 @@ describe("output of a command", () => {
     }
   });
 
-  test("lines() yields whole lines across pieces, without line ends", async () => {
+  test("lines() yields whole lines without line ends, even if output arrives in pieces", async () => {
     const process = client.start(["sh", "-c", String.raw`printf 'one\r\n\ntw'; sleep 0.1; ${HALVES}`], { stdin: true });
     process.stdin.end("\n");
     assert.deepEqual(await Array.fromAsync(process.lines()), ["one", "", "twä", "end"]);
@@ -109,7 +109,7 @@ describe("output of a command", () => {
     await kept.forget();
   });
 
-  test("an `encoding` that a command's output cannot use is rejected", async () => {
+  test("an unsupported output encoding is rejected, as an option and by setEncoding()", async () => {
     const kept = client.start(["true"], { keep: { name: randomUUID() }, encoding: "buffer" });
     assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /kept command .* is bytes; omit that option/);
     const text = client.start(["true"]);
@@ -141,7 +141,7 @@ describe("run with check", () => {
     return error;
   };
 
-  test("run() with `check` rejects with command, exit code and last stderr", async () => {
+  test("run() with `check` rejects with command, exit code and the end of stderr", async () => {
     const error = await failed("echo result; seq 1 2000 >&2; printf 'bad\\033[31m\\n' >&2; exit 3");
     assert.deepEqual(
       [error.code, error.exitCode, error.signal, error.stdout],
@@ -204,13 +204,13 @@ describe("the end of a started command", () => {
     await processGone(pid);
   });
 
-  test("leaving an output loop after the command's end keeps the result", async () => {
+  test("leaving an output loop with `destroyOnReturn: false` does not cancel the command", async () => {
     const process = client.start(["sh", "-c", "echo one; echo two; exit 4"]);
     for await (const _ of process.stdout.iterator({ destroyOnReturn: false })) break;
     assert.equal((await process.wait()).exitCode, 4);
   });
 
-  test("`await using` ends a started command and detaches from a kept one", async () => {
+  test("`await using` ends an ordinary command, but only detaches from a kept one", async () => {
     let ended = 0;
     {
       await using process = client.start(["sleep", "1000"]);

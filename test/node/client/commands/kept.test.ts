@@ -73,7 +73,7 @@ describe("a kept command", () => {
     assert.equal((await next.wait()).exitCode, 0);
   });
 
-  test("detach() right after stdin.end() loses neither input nor its end", async () => {
+  test("detach() right after stdin.end() delivers all input and its end", async () => {
     await using directory = await testDirectory();
     const input = randomBytes(1024 * KIBIBYTE);
     for (let time = 0; time < 10; time++) {
@@ -111,7 +111,7 @@ describe("a kept command", () => {
     await kept.forget();
   });
 
-  test("a later attach takes over, and the earlier call does not reconnect", async () => {
+  test("a second attach() takes over a kept command, and the first does not reconnect", async () => {
     const { options, events, next } = watched({ resume: true });
     const first = client.start(["sleep", "1000"], { keep: { name: "taken" }, ...options });
     await first.attached;
@@ -126,7 +126,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).signal, "SIGKILL");
   });
 
-  test("`attach` reports a gap with its size; with `failOnGap`, it fails", async () => {
+  test("`attach` reports how many output bytes were dropped; with `failOnGap`, it fails", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
     const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };
@@ -149,7 +149,7 @@ describe("a kept command", () => {
     await client.commands.end("gap");
   });
 
-  test("manual acknowledgement keeps a blocking command's output until acknowledged", async () => {
+  test("with manual acknowledgement, the agent keeps output until the client acknowledges it", async () => {
     const size = 256 * KIBIBYTE;
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
     const args = ["head", "-c", String(size), "/dev/zero"];
@@ -168,7 +168,7 @@ describe("a kept command", () => {
     await command.forget();
   });
 
-  test("resize() and signal() made while disconnected apply after reconnecting", async () => {
+  test("resize() and kill() called while disconnected take effect after the reconnect", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
@@ -188,7 +188,7 @@ describe("a kept command", () => {
     assert.equal((await shell.wait()).exitCode, 3);
   });
 
-  test("a disconnected kept command fails on timeout, cancel and abort", async () => {
+  test("wait() of a disconnected kept command rejects on timeout, cancel() and abort", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const start = async (name: string, options: KeptOptions) => {
@@ -263,7 +263,7 @@ describe("a kept command", () => {
     assert.equal((await heir.wait()).exitCode, 0);
   });
 
-  test("cancel() and forget() wait until the agent has answered the start", async () => {
+  test("cancel() and forget() send EndExec only after the agent has started the command", async () => {
     const ends: unknown[] = [];
     const starts: StandInCall[] = [];
     await using standIn = await startStandIn({
@@ -307,7 +307,7 @@ describe("a kept command", () => {
     ]);
   });
 
-  test("input to a kept command without stdin is dropped", async () => {
+  test("input written to a kept command that has no standard input is dropped", async () => {
     const command = client.start(["sleep", "1000"], { keep: { name: "deaf" } });
     await command.attached;
     const { stdin, attached } = client.commands.attach("deaf");
@@ -318,7 +318,7 @@ describe("a kept command", () => {
     await client.commands.end("deaf");
   });
 
-  test("a kept command fails if its connection breaks after its client closed", async () => {
+  test("after client.close(), a kept command's call fails when its connection breaks", async () => {
     await using proxy = await relayTo(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
     const command = through.start(["sleep", "1000"], { keep: { name: "closed" }, resume: true });
@@ -329,7 +329,7 @@ describe("a kept command", () => {
     await client.commands.end("closed");
   });
 
-  test("a kept command reconnects although one attempt never gets an answer", async () => {
+  test("a kept command reconnects even if one attempt to reconnect gets no answer", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
@@ -386,7 +386,7 @@ describe("a kept command", () => {
     await client.commands.end("unsettled", { forget: true });
   });
 
-  test("an abort or leaving the loop ends the wait for `connectOptions`", async () => {
+  test("an abort, or leaving a watch loop, ends a reconnect's wait for `connectOptions`", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 10_000 });
@@ -465,7 +465,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("unforgotten"), undefined);
   });
 
-  test("a kept command without reconnection fails and can be attached again", async () => {
+  test("a kept command without `resume` fails when disconnected and can be attached again", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const command = through.start(["sh", "-c", "echo one; exec cat"], { stdin: true, keep: { name: "plain" } });
@@ -485,7 +485,7 @@ describe("a kept command", () => {
 });
 
 describe("an agent that was rolled back", () => {
-  test("input lost in an agent's rollback fails the call with INPUT_LOST", async () => {
+  test("a kept command fails with INPUT_LOST if a rolled-back agent lost its input", async () => {
     const received: string[] = [];
     let calls = 0;
     await using rolledBack = await startStandIn({

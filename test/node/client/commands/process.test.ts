@@ -33,7 +33,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("an unread web stream pauses the command and loses nothing", async () => {
+  test("a command pauses while its web stream is unread, and no byte is lost", async () => {
     const progress = join(directory, "progress");
     const script = 'for i in $(seq 1 64); do head -c 1M /dev/zero; echo "$i" >"$0"; done';
     const process = client.start(["sh", "-c", script, progress]);
@@ -86,7 +86,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("a failing input source cancels the command", async () => {
+  test("if the source of a command's standard input fails, the command is cancelled", async () => {
     for (const give of [
       ({ stdin }: GuestProcess, source: AsyncIterable<Uint8Array>) => pipeline(Readable.from(source), stdin),
       ({ web }: GuestProcess, source: AsyncIterable<Uint8Array>) => ReadableStream.from(source).pipeTo(web.stdin),
@@ -106,7 +106,7 @@ describe("the streams of a command", () => {
     }
   });
 
-  test("destroying stdin without an error ends the input", async () => {
+  test("destroying stdin without an error closes the command's standard input", async () => {
     const process = client.start(["cat"], { stdin: true });
     process.stdin.write("so far");
     process.stdin.destroy();
@@ -114,7 +114,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("destroying stdin during a large write ends the input", async () => {
+  test("destroying stdin during a large write closes the command's standard input", async () => {
     for (const destroyAfter of [0, 1, 2, 3]) {
       const process = client.start(["wc", "-c"], { stdin: true });
       process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
@@ -141,7 +141,7 @@ describe("the streams of a command", () => {
     await assert.rejects(client.files.createReadStream(join(directory, "absent")).web.getReader().read(), GuestError);
   });
 
-  test("abandoned reads and commands leave the connection usable", async () => {
+  test("a connection remains usable after many cancelled file reads and commands", async () => {
     const path = join(directory, "large");
     await client.files.writeFile(path, new Uint8Array(8 * MEBIBYTE));
     for (let times = 0; times < 24; times++) {
@@ -172,7 +172,7 @@ describe("GuestProcess", () => {
     assert.equal(result.stdout, `process ä b /tmp ${process.getuid?.()}\n`);
   });
 
-  test("undefined variables are omitted, and non-text ones rejected by name", async () => {
+  test("in `env`, undefined variables are omitted and non-text ones rejected by name", async () => {
     const { stdout } = await client.run(["sh", "-c", "echo ${A-unset} $B"], { env: { A: undefined, B: "b" } });
     assert.equal(stdout, "unset b\n");
     const env = { PORT: 12_345 } as unknown as Record<string, string>;
@@ -212,7 +212,7 @@ describe("GuestProcess", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("writing to a command without standard input names the option `stdin`", async () => {
+  test("writing to a command without standard input fails and names the option `stdin`", async () => {
     for (const wait of [false, true]) {
       const process = client.start(["sleep", "1000"]);
       if (wait) await process.started;
@@ -223,14 +223,14 @@ describe("GuestProcess", () => {
     }
   });
 
-  test("pid is known once the command has started", async () => {
+  test("a command's `pid` is undefined until `started` has resolved", async () => {
     const process = client.start(["true"]);
     assert.equal(process.pid, undefined);
     assert.equal(await process.started, process.pid);
     await process.wait();
   });
 
-  test("the stack of an error begins where the program made the call", async () => {
+  test("an error's stack names the function that called the library", async () => {
     async function ofThisProgram(): Promise<unknown> {
       const result = await client.run(["/no-such-program"]);
       return result;
@@ -240,7 +240,7 @@ describe("GuestProcess", () => {
     await assert.rejects(client.run(["false"], { check: true }), { name: "CommandError" });
   });
 
-  test("a terminal command without input gets end of file", async () => {
+  test("a command on a terminal gets end of file if run() has no input", async () => {
     const result = await client.run(["cat"], { terminal: { cols: 80, rows: 24 } });
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });
@@ -277,7 +277,7 @@ describe("GuestProcess", () => {
     assert.deepEqual([result.exitCode, result.signal], [143, "SIGTERM"]);
   });
 
-  test("a terminal command receives typed input and resizes", async () => {
+  test("a command on a terminal receives its input and resizes", async () => {
     const process = client.start(["sh"], { terminal: { cols: 91, rows: 17, term: "vt100" } });
     for (const cols of [80.5, -1, 65_536, Number.NaN])
       assert.throws(() => process.resize(cols, 24), /cols requires a whole number from 0 to 65535, not /);
@@ -292,7 +292,7 @@ describe("GuestProcess", () => {
     assert.equal(await text(process.stderr), "");
   });
 
-  test("a failed start rejects with status, reason and metadata", async () => {
+  test("a command that cannot start rejects with status, reason and metadata", async () => {
     const process = client.start(["/no/such/command"], { stdin: true });
     for (const error of [await failureOf(process.wait()), await failureOf(process.started)]) {
       assert.deepEqual(
@@ -305,7 +305,7 @@ describe("GuestProcess", () => {
     assert.ok(process.stdin.destroyed);
   });
 
-  test("a failed start without listeners does not crash the process", async () => {
+  test("a command that cannot start does not crash a program without error listeners", async () => {
     const process = client.start(["/no/such/command"]);
     await new Promise((resolve) => process.stdout.once("close", resolve));
     assert.ok(process.stdout.errored instanceof GuestError);

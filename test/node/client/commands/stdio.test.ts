@@ -17,7 +17,7 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("callbacks and check of a started command", () => {
-  test("callbacks of start() receive all output before wait() resolves", async () => {
+  test("the output callbacks of start() receive all output before wait() resolves", async () => {
     const pieces = { out: "", err: "" };
     const slow = async (piece: string): Promise<void> => {
       await pause(1);
@@ -45,7 +45,7 @@ describe("callbacks and check of a started command", () => {
     assert.equal(errors, "bad\n");
   });
 
-  test("an error thrown by start()'s callback ends the command and rejects wait()", async () => {
+  test("an error thrown by an output callback of start() ends the command and rejects wait()", async () => {
     const own = new RangeError("the caller's own");
     for (const keep of [undefined, { name: randomUUID() }]) {
       const onStdout = (): never => {
@@ -60,7 +60,7 @@ describe("callbacks and check of a started command", () => {
     }
   });
 
-  test("an error that a callback throws after the exit also rejects wait()", async () => {
+  test("an error that onStdout throws after the command's exit also rejects wait()", async () => {
     const own = new RangeError("late");
     const onStdout = async (): Promise<never> => {
       await started.started;
@@ -111,7 +111,7 @@ describe("stdio of a command", () => {
     }
   });
 
-  test("a program ends although its inherited input stays open", async () => {
+  test("run() with inherited stdio lets the program exit although its input stays open", async () => {
     const code = `await client.run(["echo", "done"], { stdio: "inherit" });`;
     const child = execa(process.execPath, program(code), { stdin: "pipe", reject: false });
     const { stdout, exitCode } = await child;
@@ -147,7 +147,7 @@ describe("stdio of a command", () => {
     assert.equal(await modes(), before);
   });
 
-  test("a command call rejects when this program's inherited standard output is closed", async () => {
+  test("run() rejects with DESTINATION_FAILED if the standard output that it inherits is closed", async () => {
     const code = `const error = await client.run(["yes"], { stdio: ["ignore", "inherit", "pipe"] }).catch((error) => error);
       console.error(error.code, error.cause.code);`;
     const child = execa(process.execPath, program(code), { buffer: { stdout: false } });

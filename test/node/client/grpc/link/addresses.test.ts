@@ -60,13 +60,13 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
   });
 
-  test("vsock+unix reads an answer that arrives byte by byte", async () => {
+  test("a vsock+unix client accepts a CONNECT answer that arrives byte by byte", async () => {
     await using device = await vmm("joins slowly");
     using client = connect(options(device.address));
     assert.equal((await client.health()).alive, true);
   });
 
-  test("a new vsock+unix client can connect after a cancelled command", async () => {
+  test("after one vsock+unix client cancelled a command, a new client can connect", async () => {
     await using device = await vmm();
     {
       using client = connect(options(device.address));
@@ -105,7 +105,7 @@ describe("an address vsock+unix", () => {
     assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
   });
 
-  test("a connect timeout longer than Node's longest timer works", async () => {
+  test("`connectTimeoutMs` may be longer than the longest timer of Node", async () => {
     await using device = await vmm();
     using client = connect(options(device.address, { connectTimeoutMs: 2 ** 40 }));
     assert.equal((await client.health()).alive, true);
@@ -179,7 +179,7 @@ describe("several addresses", () => {
     );
   });
 
-  test("the error of a TLS server that closes the connection says so at once", async () => {
+  test("if a TLS server closes the connection, the error says so at once", async () => {
     const tcp = optionsFor(agent);
     const { server, ca } = await issueCertificates();
     const path = directory.at("closes.sock");
@@ -199,7 +199,7 @@ describe("several addresses", () => {
     assert.equal(message, `${address}: ${cause}`);
   });
 
-  test("the first of several addresses that answers is used", async () => {
+  test("of several addresses, the client uses the first one that answers", async () => {
     await using device = await vmm();
     const tcp = optionsFor(agent);
     const nobody = `unix:${directory.at("nobody.sock")}`;
@@ -237,7 +237,7 @@ describe("several addresses", () => {
     assert.equal(client.addressInUse, addresses[0]);
   });
 
-  test("each new connection tries the addresses in order, from the first", async () => {
+  test("a client that reconnects tries its addresses in order, from the first", async () => {
     await using device = await vmm("closes");
     using client = connect(options([device.address, `unix:${agent.socketPath}`]));
     await client.health();

@@ -141,7 +141,7 @@ describe("a silent connection with a call", () => {
     assert.equal(way.asked(FRAME.ping), 3);
   });
 
-  test("a connection stays open while late answers arrive", async () => {
+  test("a connection stays open if the agent answers pings late, but within 20 s", async () => {
     for (let round = 1; round <= 5; round++) {
       await silence();
       pass(19);
@@ -153,7 +153,7 @@ describe("a silent connection with a call", () => {
     assert.equal((await command.wait()).exitCode, 0);
   });
 
-  test("a draining connection is probed with SETTINGS and keeps its call", async () => {
+  test("after a GOAWAY, the client probes the connection with SETTINGS instead of pings", async () => {
     const atFirst = way.asked(FRAME.settings);
     const goneAway = way.untilAsked(FRAME.goaway, 1);
     way.drain();

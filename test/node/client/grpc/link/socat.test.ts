@@ -39,7 +39,7 @@ describe("an address vsock:CID:PORT", () => {
     process.env["PATH"] = `${directory.path}:${OTHERS}`;
   });
 
-  test("vsock:CID:PORT is dialled by one socat for each connection", async () => {
+  test("the client starts one socat for each connection to vsock:CID:PORT", async () => {
     const program = directory.at("socat.mjs");
     const text = `import { connect } from "node:net";
       const agent = connect({ path: ${JSON.stringify(agent.socketPath)}, allowHalfOpen: true });
@@ -55,7 +55,7 @@ describe("an address vsock:CID:PORT", () => {
     assert.equal(await readFile(directory.at("words"), "utf8"), "- VSOCK-CONNECT:3:7071\n");
   });
 
-  test("the error of vsock:CID:PORT quotes what socat says", async () => {
+  test("a connection error of vsock:CID:PORT quotes socat's standard error", async () => {
     await install(`echo 'socat[1] E connect(5, AF=40 cid:3 port:7071, 16): Connection reset by peer' >&2; exit 1`);
     using client = connect(options());
     const { status, message } = await failureOf(client.health());
@@ -63,14 +63,14 @@ describe("an address vsock:CID:PORT", () => {
     assert.match(message, /^vsock:3:7071: socat failed: socat\[1\] E connect\(.*\): Connection reset by peer$/);
   });
 
-  test("the error of vsock:CID:PORT says that socat is not installed", async () => {
+  test("a connection error of vsock:CID:PORT says if socat is not installed", async () => {
     process.env["PATH"] = "/nonexistent";
     using client = connect(options());
     const { status, message } = await failureOf(client.health());
     assert.deepEqual([status, message], ["UNAVAILABLE", "vsock:3:7071: socat is not installed"]);
   });
 
-  test("a socat that never answers and ignores SIGTERM is skipped and ended", async () => {
+  test("the client kills a socat that ignores SIGTERM, and uses the next address", async () => {
     // It has no children, which would outlive it.
     await install("trap '' TERM; exec sleep 600");
     const before = childrenOf(process.pid);

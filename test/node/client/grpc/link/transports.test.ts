@@ -34,13 +34,13 @@ describe("a bridge command", () => {
     assert.match(error.nextStep ?? "", /run the bridge command by hand/);
   });
 
-  test("the error of a failed bridge command quotes it without its arguments", async () => {
+  test("the error of a failed bridge command quotes its stderr but no arguments", async () => {
     const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
     const error = await failureOver("sh", "-c", script, "secret-argument");
     assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
   });
 
-  test("a killed bridge command is distinguished from one without output", async () => {
+  test("the error of a bridge command names the signal or status that ended it", async () => {
     assert.match((await failureOver("sh", "-c", "kill -9 $$")).message, /was ended by SIGKILL/);
     assert.match((await failureOver("true")).message, /ended with status 0/);
   });
@@ -115,7 +115,7 @@ describe("a bridge command", () => {
     }
   });
 
-  test("a killed bridge command fails its calls and is started again", async (t) => {
+  test("if a bridge command is killed, its calls fail and the client starts another", async (t) => {
     await using directory = await testDirectory();
     const pids = directory.at("pids");
     const [program, ...args] = agent.bridge;
@@ -132,7 +132,7 @@ describe("a bridge command", () => {
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 
-  test("a bridge keeps no process alive and removes its directory", async () => {
+  test("a bridge lets its program exit, and close() removes the bridge's directory", async () => {
     await using directory = await testDirectory();
     const program = directory.at("program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
@@ -153,7 +153,7 @@ describe("a bridge command", () => {
     }
   });
 
-  test("a bridge requires a writable TMPDIR with a short path", async (t) => {
+  test("a bridge fails if TMPDIR is missing or its path is too long", async (t) => {
     await using directory = await testDirectory();
     const long = directory.at("x".repeat(100));
     await mkdir(long);
