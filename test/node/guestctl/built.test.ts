@@ -37,7 +37,7 @@ describe("the guestctl of the build", () => {
     return [process.execPath, ...(typeof machine === "string" ? [] : [machine.node])];
   };
 
-  test("guestctl passes Node's own options on to the command", async () => {
+  test("guestctl does not interpret Node's own options, but passes them to the command", async () => {
     for (const node of nodes()) {
       const args = ["--env-file", "no-such-file", "--env-file=x", "--inspect", "-e", "1"];
       assert.equal(await guestctl(node, "exec", "printf", "%s,", ...args), `${args.join()},`);

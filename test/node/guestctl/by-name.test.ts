@@ -36,7 +36,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await run("health", "--watch", "--sandbox", "box", "--count", "1", "--json")).stdout, /"state":"up"/);
   });
 
-  test("`cp` accepts NAME:/PATH but not two sandboxes", async () => {
+  test("`cp` accepts a sandbox's NAME:/PATH, but rejects copies between two sandboxes", async () => {
     const there = join(directory, "there");
     await mkdir(there);
     const local = join(directory, "local.txt");

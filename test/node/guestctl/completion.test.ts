@@ -112,14 +112,14 @@ describe("guestctl completion", () => {
     assert.ok((await offers("exec -e A --w")).includes("--workdir"));
   });
 
-  test("bash completion handles words split at the equals sign", async (t) => {
+  test("bash completion works with options written as `--option=value`", async (t) => {
     if (isMissing(t, "bash")) return;
     assert.deepEqual(await offers("health --credentials="), ["a directory"]);
     assert.deepEqual(await offers("health --credentials=a"), ["a directory"]);
     assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 
-  test("`completion --json` returns the script", async () => {
+  test("`completion --json` prints the shell's completion script in a JSON object", async () => {
     const { stdout } = await runGuestctl(["completion", "bash", "--json"], env);
     const { shell, script } = JSON.parse(stdout) as Record<string, string>;
     assert.equal(shell, "bash");

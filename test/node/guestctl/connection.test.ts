@@ -40,7 +40,7 @@ describe("the agent that a command line selects", () => {
     assert.equal(exitCode, 125);
   });
 
-  test("each guestctl flag overrides the environment for its own setting only", () => {
+  test("each guestctl flag overrides its own environment variable and no other", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);
     assert.deepEqual(resolved({ address: "flag:8" }, VARIABLES), ["flag:8", "/env", "env.example"]);
@@ -48,7 +48,7 @@ describe("the agent that a command line selects", () => {
     assert.deepEqual(resolved({}, VARIABLES), ["env:9", "/env", "env.example"]);
   });
 
-  test("`--address` and `--bridge` are one setting and cannot be combined", () => {
+  test("`--bridge` overrides GUESTCTL_ADDRESS and cannot be combined with `--address`", () => {
     assert.deepEqual(resolved({ bridge: "b" }, VARIABLES), ["b", "/env", "env.example"]);
     assert.throws(() => resolved({ address: "a", bridge: "b" }), UsageError);
     assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_BRIDGE: "b" }), UsageError);
@@ -128,7 +128,7 @@ describe("connections of guestctl", () => {
     assert.match(stderr, /renewed\/client\.key is not the key of client\.pem; .*try again\n$/);
   });
 
-  test("guestctl removes a bridge's files when a signal ends it", async () => {
+  test("guestctl removes its bridge's files when a signal ends guestctl", async () => {
     const guestctl = startGuestctl(["exec", "--bridge", bridge, "sh", "-c", "echo up; exec sleep 1000"], env);
     assert.equal((await guestctl.lines.next()).value, "up");
     guestctl.kill("SIGHUP");

@@ -85,7 +85,7 @@ describe("guestctl ls", () => {
 });
 
 describe("a table of guestctl", () => {
-  it("tables have a row per name and aligned columns for wide characters", () => {
+  it("tableText prints one line per row and aligns columns with wide characters", () => {
     const many = Array.from({ length: 150_000 }, (_, at) => [String(at), "x"]);
     assert.equal(tableText(many).split("\n").length, 150_001);
     const rows = ["ab", "日本", "e\u0301é", "👍", "ｘ", "\u001b[2J"].map((cell) => [cell, "|"]);
@@ -94,7 +94,7 @@ describe("a table of guestctl", () => {
 });
 
 describe("guestctl mkdir, mv, chmod and rm", () => {
-  it("`mkdir`, `mv`, `chmod` and `rm` work without programs of the image", async () => {
+  it("guestctl `mkdir`, `mv`, `chmod` and `rm` change the sandbox's files", async () => {
     await quietly("mkdir", "-p", "-m", "0750", `:${directory.at("a/b/c")}`, directory.at("d"));
     assert.equal((await stat(directory.at("a/b/c"))).mode & 0o777, 0o750);
     await quietly("mkdir", "-p", directory.at("d"));
@@ -189,7 +189,7 @@ const copyParts = (toSandbox: GuestClient): CopyParts => {
 };
 
 describe("a file copied into a directory of the sandbox", () => {
-  it("`cp` never repeats a refused write without the `beneath` option", async () => {
+  it("after the agent refuses a write, `cp` does not retry it without `beneath`", async () => {
     await writeFile(directory.at("local"), "of the host");
     await writeFile(directory.at("outside"), "of another");
     await mkdir(directory.at("named"));

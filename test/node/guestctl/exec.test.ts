@@ -30,7 +30,7 @@ describe("guestctl exec", () => {
     assert.equal((await exec(["sh", "-c", "kill -SEGV $$"])).exitCode, 128 + 11);
   });
 
-  test("`exec` exits with 127, 126 or 125 if no command starts", async () => {
+  test("`exec` exits with 127, 126 or 125 if the command cannot start", async () => {
     const missing = await exec(["/no/such/command"]);
     assertRefused(missing, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/, 127);
     assertRefused(await exec(["/etc"]), /EXEC_PERMISSION_DENIED/, 126);
@@ -42,7 +42,7 @@ describe("guestctl exec", () => {
     assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
-  test("`exec` applies `-e` and `-w`; `-e NAME` copies guestctl's own variable", async () => {
+  test("`exec -e` sets or copies a variable, and `-w` sets the working directory", async () => {
     env["FROM_HOST"] = "host value";
     const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-w", "/tmp", "sh", "-c"];
     const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|$(pwd)"']);
@@ -94,7 +94,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("guestctl killed by a signal leaves a shared pipe in blocking mode", async () => {
+  test("after a signal ended guestctl, its shared output pipe is in blocking mode", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
     const line = `mkfifo go && { ${writers}; } | { ${reader}; }`;
@@ -211,7 +211,7 @@ describe("guestctl exec", () => {
     assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
   });
 
-  test("`exec -it` requires a terminal; `-itt` allocates one anyway", async () => {
+  test("`exec -it` fails without a local terminal; `-itt` gives the command one anyway", async () => {
     const refused = await exec(["-it", "sh"], "exit 4\n");
     assertRefused(refused, /^guestctl: standard input is not a terminal; omit -t, or .* -itt \(see --help\)\n$/);
     const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");

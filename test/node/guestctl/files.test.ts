@@ -98,7 +98,7 @@ describe("guestctl cat", () => {
     assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
   });
 
-  it("`cat --json` prints pieces with offsets, one object per line", async () => {
+  it("`cat --json` prints one JSON object per piece, with its offset and data", async () => {
     const content = randomBytes(600_000);
     await writeFile(directory.at("file"), content);
     const { stdout } = await guestctl("cat", "--json", "--offset", "7", directory.at("file"));
@@ -163,7 +163,7 @@ describe("guestctl write, given a directory for standard input", () => {
 });
 
 describe("guestctl stat", () => {
-  it("`stat` prints text or JSON and follows symlinks on request", async () => {
+  it("`stat` prints text or JSON, and follows symlinks only with `-L`", async () => {
     await writeFile(directory.at("file"), "12345", { mode: 0o640 });
     await symlink("file", directory.at("link"));
     const { stdout } = await guestctl("stat", directory.at("link"));
@@ -176,7 +176,7 @@ describe("guestctl stat", () => {
     assert.deepEqual([json["path"], json["size"], json["mode"]], [directory.at("file"), "5", 0o640]);
   });
 
-  it("`stat` prints times of any year, in JSON with a clamped date", NEEDS_NAMESPACES, async () => {
+  it("`stat --json` clamps dates to the years 1 to 9999, but prints exact seconds", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     for (const [name, seconds, text, year] of [
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
@@ -463,7 +463,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("`cp` continues after lost connections, with a line for each", async () => {
+  it("`cp` continues after lost connections and prints a line for each loss", async () => {
     await mkdir(directory.at("tree"));
     const names = Array.from({ length: 40 }, (_, at) => `tree/${at}`);
     for (const name of names) await writeFile(directory.at(name), randomBytes(100_000));
@@ -615,7 +615,7 @@ describe("guestctl cp", () => {
     assert.deepEqual([listed.stdout.includes("fifo\\x1b]0;evil\\x07"), listed.stdout.includes(evil)], [true, false]);
   });
 
-  it("an interrupted `cp` leaves nothing behind and dies of its signal", async () => {
+  it("`cp` that SIGINT interrupts leaves no partial file and dies by SIGINT", async () => {
     // 1 GiB without a hole: a hole of any size is copied at once.
     const piece = Buffer.alloc(64 * 1024 ** 2, "x");
     for (let count = 0; count < 16; count++) await appendFile(directory.at("large"), piece);

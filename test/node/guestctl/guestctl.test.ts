@@ -49,7 +49,7 @@ describe("guestctl", () => {
     assert.equal((await runGuestctl(["help", "health"], ENV)).stdout, usage);
   });
 
-  test("guestctl without a command prints the overview; help runs nothing", async () => {
+  test("guestctl without a command prints its help; `help COMMAND` does not run COMMAND", async () => {
     const { stdout, exitCode } = await runGuestctl([], ENV);
     assert.deepEqual([stdout, exitCode], [(await runGuestctl(["--help"], ENV)).stdout, 0]);
     const help = (await runGuestctl(["exec", "--help"], env)).stdout;
@@ -262,7 +262,7 @@ describe("guestctl", () => {
     assert.deepEqual(stdout.split("\n").toSorted(), ["0", "1", "done"]);
   });
 
-  test("guestctl accepts common options before the command", async () => {
+  test("guestctl accepts options such as `--address` and `--json` before the command", async () => {
     const { GUESTCTL_ADDRESS: address = "", GUESTCTL_CREDENTIALS: credentials = "", ...rest } = env;
     const leading = ["-H", address, `--credentials=${credentials}`, "--json"];
     const { stdout, exitCode } = await runGuestctl([...leading, "health"], rest);

@@ -111,7 +111,7 @@ describe("what guestctl health --watch prints", () => {
 });
 
 describe("guestctl health --watch", () => {
-  test("`health --watch` reports a lost agent and reconnects to its successor", async (t) => {
+  test("`health --watch` reports a killed agent and reconnects to its replacement", async (t) => {
     const port = await freePort();
     const options = { env: { SVC_GUEST_PORT: String(port) } };
     const first = await startIssuedAgent(options);
@@ -133,7 +133,7 @@ describe("guestctl health --watch", () => {
     }
   });
 
-  test("`health --watch --count N` exits after N checks with the last status", async () => {
+  test("`health --watch --count N` exits after N checks with the last check's status", async () => {
     const look = ["health", "--watch", "--json", "--interval", "100ms", "--count"];
     await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["false"] } },
@@ -162,7 +162,7 @@ describe("guestctl health --watch", () => {
     );
   });
 
-  test("`health --watch --json` prints every check, also after a restore", async () => {
+  test("`health --watch --json` prints every check, and continues after restore steps", async () => {
     const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
     const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
       const { value } = (await guestctl.lines.next()) as { value: string };
@@ -252,7 +252,7 @@ describe("guestctl health", () => {
     assert.match(stdout, /^ready: +no \(ready_cmd: exit 9\)$/m);
   });
 
-  test("`health` says which credentials do not match", async () => {
+  test("`health` with another agent's credentials says which file to replace", async () => {
     await using other = await startIssuedAgent();
     const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
     const said = /; put the certificate of the authority that issued the agent's certificate into ca\.pem\n$/;

@@ -31,14 +31,14 @@ const CONTAINER =
   top unpause update wait`.split(/\s+/);
 
 describe("answers to words of other tools", () => {
-  test("guestctl has each command of docker, kubectl and OpenSSH, or a hint", () => {
+  test("guestctl has a command or a hint for each docker, kubectl and OpenSSH command", () => {
     const unknown = [...DOCKER, ...KUBECTL, ...OPENSSH].filter(
       (name) => !COMMANDS.has(name) && hintForCommand(name) === undefined,
     );
     assert.deepEqual(unknown, []);
   });
 
-  test("`guestctl sandbox` has each verb of docker container, or a hint", async () => {
+  test("`guestctl sandbox` has a verb or a hint for each `docker container` verb", async () => {
     const { subcommands } = (await COMMANDS.get("sandbox")?.load()) ?? {};
     const answered = new Set(SANDBOX_VERBS.flatMap(([words]) => words.split(" ")));
     assert.deepEqual(
@@ -73,7 +73,7 @@ describe("answers to words of other tools", () => {
     assert.ok(named > 100, String(named));
   });
 
-  test("each word of other tools has one hint; guestctl's own have none", async () => {
+  test("no word of other tools has two hints, and guestctl's own words have none", async () => {
     for (const table of [OTHER_COMMANDS, OTHER_OPTIONS, LEADING_OPTIONS, SANDBOX_VERBS]) {
       const words = table.flatMap(([each]) => each.split(" "));
       assert.deepEqual(

@@ -134,7 +134,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("`cp` of a directory skips files that became shorter; archives pad them", async () => {
+  it("if a file shrinks, `cp` of its directory skips it, or pads it in archives", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],
@@ -181,7 +181,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
-  it("`cp` reports a single file that shrank; archives pad it with zeros", async () => {
+  it("`cp` of a file that shrinks fails, and an archive pads it with zeros", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);

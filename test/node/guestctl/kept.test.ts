@@ -87,7 +87,7 @@ describe("guestctl and kept commands", () => {
     await processGone(second);
   });
 
-  test("`guestctl end` warns if the agent cannot find leftovers without cgroups", NEEDS_NAMESPACES, async () => {
+  test("without cgroups, `guestctl end` warns that processes may continue", NEEDS_NAMESPACES, async () => {
     await using bare = await startIssuedAgent({ through: withoutCgroups() });
     const other = (args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(bare));
     await other(["exec", "--name", "leaver", "-d", "true"]);
@@ -97,7 +97,7 @@ describe("guestctl and kept commands", () => {
     assert.match(stderr, /^guestctl: warning: if leaver left processes running, they continue, .* no cgroups .*\n$/);
   });
 
-  test("`exec` of a kept command exits with 125 when another client attaches", async () => {
+  test("`exec` of a kept command exits with 125 when another client attaches to it", async () => {
     const first = startGuestctl(["exec", "--name", "shared", "--json", "sh", "-c", "echo up; exec sleep 1000"], env);
     const events = first.lines;
     const started = JSON.parse(String((await events.next()).value)) as Record<string, unknown>;
@@ -110,7 +110,7 @@ describe("guestctl and kept commands", () => {
     assert.equal(await second.ended, 128 + 15);
   });
 
-  test("a kept terminal survives a lost connection and redraws its screen", async () => {
+  test("`exec -it --name` survives a lost connection, and its command redraws the screen", async () => {
     await using proxy = await relayTo(agent.port);
     const through = { ...env, PS1: "", GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
     await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: through });

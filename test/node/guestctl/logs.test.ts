@@ -86,7 +86,7 @@ describe("guestctl logs", () => {
     assert.deepEqual(await agent.exited, { code: 4, signal: null });
   });
 
-  test("`logs` says where the output goes if it is not kept", async () => {
+  test("`logs` fails with a hint if the agent does not keep the workload's output", async () => {
     await using inheriting = await startIssuedAgent({ process: { args: ["sleep", "1000"] } });
     const { stderr, exitCode } = await runGuestctl(["logs"], guestctlVariables(inheriting));
     assert.match(stderr, /only goes to the console.*"output": \{"keep": \{\}\}.*WORKLOAD_OUTPUT_NOT_KEPT/);

@@ -95,7 +95,7 @@ const COMMANDS: readonly Lasting[] = [
 ];
 
 describe("commands that last", NEEDS_NAMESPACES, () => {
-  test("long-running guestctl commands follow a sandbox to its new address", async (t) => {
+  test("long-running guestctl commands reconnect to a sandbox that resumes at another address", async (t) => {
     await writeFile(lines, "");
     using node = await openNode(partsOf(substrate));
     const process = { args: ["tail", "-f", "-n", "+1", lines], output: { keep: {} } };

@@ -29,7 +29,7 @@ async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
 }
 
 describe("guestctl forward", () => {
-  test("`forward` connects local ports to ports and unix sockets until SIGTERM", async () => {
+  test("`forward` connects local ports to the sandbox's ports and unix sockets until SIGTERM", async () => {
     await using server = await listener(echo);
     const path = directory.at("server.sock");
     await using _unix = await listener((socket) => void socket.end("from the socket"), { path });
@@ -49,7 +49,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("`forward` replaces a stale local unix socket and removes its own", async () => {
+  test("`forward` replaces a stale local unix socket, and removes its own at SIGTERM", async () => {
     await using server = await listener(echo);
     const path = directory.at("local.sock");
     const sent = Buffer.from("over a unix socket");
@@ -65,7 +65,7 @@ describe("guestctl forward", () => {
     await assert.rejects(stat(path), { code: "ENOENT" });
   });
 
-  test("`forward` continues after a connection over a unix socket failed", async () => {
+  test("`forward` on a local unix socket continues after a connection has failed", async () => {
     const port = await freePort();
     const path = directory.at("failing.sock");
     const running = startGuestctl(["forward", `${path}:${port}`], env);
@@ -91,7 +91,7 @@ describe("guestctl forward", () => {
     assert.ok((await stat(directory.at("directory"))).isDirectory());
   });
 
-  test("`forward --wait` listens once a program listens in the sandbox", async () => {
+  test("`forward --wait` starts to listen when a program in the sandbox listens", async () => {
     const port = await freePort();
     const running = startGuestctl(["forward", "--wait", "--json", `0:${port}`], env);
     await using _server = await listener(echo, { port, host: "127.0.0.1" });

@@ -46,7 +46,7 @@ describe("guestctl ps", () => {
     assert.match(pids, /^\d+\n$/);
   });
 
-  test("`guestctl ps` accepts options of ps and docker that change nothing", async () => {
+  test("`guestctl ps` accepts common options of ps(1) and `docker ps`", async () => {
     for (const args of [["aux"], ["-ef"], ["-a"], ["--all", "--no-trunc"], ["-o", "json"]])
       assert.match((await runGuestctl(["ps", ...args], env)).stdout, /sleep/, args.join(" "));
   });
@@ -76,7 +76,7 @@ describe("guestctl ps", () => {
 });
 
 describe("guestctl top", () => {
-  test("`guestctl top` shows the busiest process first, with its share", async () => {
+  test("`guestctl top` shows the busiest process first, with its CPU percentage", async () => {
     await using busy = await kept("busy", ["sh", "-c", "while :; do :; done"]);
     const { stdout, exitCode } = await runGuestctl(["top", "-n", "2", "-d", "0.5", "--json"], env);
     assert.equal(exitCode, 0);
@@ -96,7 +96,7 @@ describe("guestctl top", () => {
     assert.equal(text.trimEnd().split("\n").length, 2);
   });
 
-  test("`guestctl top` at a terminal refreshes until q and restores the screen", async () => {
+  test("`guestctl top` at a terminal runs until q is pressed and restores the screen", async () => {
     await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env });
     const line = GUESTCTL.map((word) => `'${word}'`).join(" ");
     terminal.type(`echo before; ${line} top -d 500ms; echo after-$?\n`);
@@ -108,7 +108,7 @@ describe("guestctl top", () => {
     await terminal.expect(/^echo$/m);
   });
 
-  test("`guestctl top` refuses an interval that would load the sandbox", async () => {
+  test("`guestctl top` rejects an interval below 500 ms", async () => {
     assertRefused(await runGuestctl(["top", "-d", "0.1"], env), /--interval must be at least 500ms/);
   });
 });
@@ -137,7 +137,7 @@ describe("guestctl kill", () => {
     await attached.detach();
   });
 
-  test("`guestctl kill` reaches no process outside of the session", async () => {
+  test("`guestctl kill` rejects process ids that are not in the sandbox's session", async () => {
     for (const pid of [agent.pid, process.pid, 1, 4_194_305])
       assertRefused(await runGuestctl(["kill", String(pid)], env), /no process \d+ belongs to the sandbox's workload/);
     await client.health();

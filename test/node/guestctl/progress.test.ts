@@ -15,7 +15,7 @@ import { relayTo } from "../../fixtures/relay.ts";
 import { GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
-  it("on a terminal, guestctl's progress is one line, finally erased", async ({ substrate }) => {
+  it("on a terminal, guestctl shows its progress in one line and finally erases it", async ({ substrate }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const env = { ...guestctlVariablesOf(substrate), PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });

@@ -45,7 +45,7 @@ describe("guestctl hook", () => {
     });
   });
 
-  test("`guestctl hook` at a terminal shows that it waits, then its duration", async () => {
+  test("`guestctl hook` at a terminal shows the seconds waited, then the hook's duration", async () => {
     await using directory = await testDirectory();
     const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });

@@ -52,7 +52,7 @@ describe("guestctl rsh", () => {
     }
   });
 
-  test("`rsh` passes standard input and its end; `-n` passes nothing", async () => {
+  test("`rsh` passes standard input to the command; with `-n`, it passes none", async () => {
     assert.equal((await rsh(["any", "cat"], "some input")).stdout, "some input");
     assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
   });
@@ -124,7 +124,7 @@ describe("guestctl rsh", () => {
     assert.match(stderr, /there is no sandbox "?box/);
   });
 
-  test("`rsh` exits with the command's status after its output reader closed", async () => {
+  test("`rsh` exits with the command's status even if rsh's output reader has closed", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
     assert.equal((await guestctl.lines.next()).value, "out");
     guestctl.stdout.destroy();
@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("on a terminal or with `-tt`, `rsh` allocates one, unless `-T`", async () => {
+  test("`rsh` allocates a terminal if standard input is one or with `-tt`, unless `-T`", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

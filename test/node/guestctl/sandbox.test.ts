@@ -84,7 +84,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(typeof (snapshot as Json)["size_bytes"], "number");
   });
 
-  test("`sandbox node` shows the host's resources; `sandbox images` says what to do", async () => {
+  test("`sandbox node` shows the host's resources; `sandbox images` explains a failed image", async () => {
     const { stdout, exitCode } = await sandbox("node");
     assert.equal(exitCode, 0);
     assert.match(
@@ -179,7 +179,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("`guestctl sandbox` rejects an option of another verb before it does anything", async () => {
+  test("`guestctl sandbox` rejects an option of another verb before it sends a request", async () => {
     const before = substrate.requests.length;
     for (const [args, said] of [
       [
@@ -381,7 +381,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await watch.ended, 0);
   });
 
-  test("`sandbox metrics` prints each metric once, for every running sandbox", async () => {
+  test("`sandbox metrics` declares each metric once and prints its value for every running sandbox", async () => {
     const { stdout, exitCode } = await sandbox("metrics");
     assert.equal(exitCode, 0);
     for (const name of ["box", "twin"]) {

@@ -63,7 +63,7 @@ describe("guestctl with an agent that accepts calls and answers none", () => {
     ["usage", "--watch"],
   ] as const;
 
-  test("every command ends at its timeout if the agent never answers", async () => {
+  test("every guestctl command ends at its timeout if the agent never answers", async () => {
     const results = await Promise.all(commands.map((args) => runGuestctl(args, env)));
     for (const result of results) assertRefused(result, /DEADLINE_EXCEEDED/);
   });

@@ -36,7 +36,7 @@ describe("a symbolic mode", () => {
     }
   });
 
-  test("symbolic modes that chmod(1) treats differently are rejected", () => {
+  test("parseModeChange rejects invalid modes and unsupported ones such as `g=u`", () => {
     for (const text of ["", "u", "z+x", "u+z", "u+x,", "99", "01777777", "g=u", "u+x go-w"])
       assert.throws(() => parseModeChange(text), UsageError, text);
   });

@@ -44,7 +44,7 @@ describe("guestctl usage", () => {
     assert.match(seen, /^processors: +\d+, \d+\.\d % busy, since boot busy [\d.]+ s, steal [\d.]+ s$/m);
   });
 
-  test("`usage` rejects a too short interval and two output formats at once", async () => {
+  test("`usage` rejects an interval below 1 s and two output formats at once", async () => {
     assertRefused(await runGuestctl(["usage", "--json", "--metrics"], env), /not both/);
     assertRefused(await runGuestctl(["usage", "--watch", "--interval", "900ms"], env), /must be 1000 to 86400000/);
   });

@@ -18,7 +18,7 @@ function started(...args: readonly string[]) {
 }
 
 describe("guestctl watch", () => {
-  test("`watch` prints a line per change, also across restores, until a signal", async () => {
+  test("`guestctl watch` prints a line per change, even after restore steps, until a signal", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("-r", `:${directory.path}`);
     await until(() => output.stderr.includes(`watching ${directory.path}\n`), "it has started");
@@ -40,7 +40,7 @@ describe("guestctl watch", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("`watch --json` prints matching changes, one object per line", async () => {
+  test("`watch --json` prints a JSON object per change that `--name` and `--ignore` select", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("--json", "--name", "*.ts", "--ignore", "b.ts", directory.path);
     await until(() => output.stdout !== "", "it has started");

@@ -29,7 +29,7 @@ describe("the modes of a local terminal", () => {
     });
   }
 
-  test("guestctl undoes terminal modes only once", () => {
+  test("TerminalModes.undo() returns nothing when it is called again", () => {
     const modes = new TerminalModes();
     modes.observe(Buffer.from("\x1b[?25l"));
     assert.notEqual(modes.undo(), "");

@@ -59,7 +59,7 @@ describe("guestctl exec -it in a terminal", () => {
       assert.equal(await modesOf(terminal), modes);
     }));
 
-  test("`exec -it` prints line feeds unchanged", () =>
+  test("`exec -it` adds no carriage return to a line feed of the command", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl("-it sh -c 'stty -onlcr; printf one\\\\ntwo; printf [end]'")}; echo\n`);
       await terminal.read(/one\ntwo\[end\]/);
@@ -129,7 +129,7 @@ describe("guestctl exec -it in a terminal", () => {
       }
     }));
 
-  test("`exec -it` takes its size from standard input if outputs are redirected", () =>
+  test("`exec -it` takes the terminal size from standard input if outputs are redirected", () =>
     withTerminal(async (terminal) => {
       terminal.type(`size=$(${guestctl("-it stty size")} 2>/dev/null); echo "[$size]"\n`);
       await terminal.read(/\[31 97\s*\]/);
