@@ -79,7 +79,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
       }
     });
 
-  it("the next call completes an aborted resume, stop, remove or sweep", async ({ substrate, node }) => {
+  it("after an aborted resume, sweep or remove, the next call completes the operation", async ({ substrate, node }) => {
     await node.standby("box");
     for (const request of ["GET /instances/{id}", "POST /instances/{id}/restore"]) {
       const stop = new AbortController();
@@ -110,7 +110,10 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("`signal` and `requestTimeoutMs` end the wait for another operation", async ({ substrate, node }) => {
+  it("`signal` and `requestTimeoutMs` end the wait for another operation on the sandbox", async ({
+    substrate,
+    node,
+  }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const suspending = node.standby("box");
     await begun;
@@ -150,7 +153,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     await assertRefused(node.list({ requestTimeoutMs: -1 }), "INVALID_SPEC", /requestTimeoutMs/);
   });
 
-  test("an abort ends the wait for an agent that never answers", async () => {
+  test("an aborted `create` stops waiting for a silent agent and leaves nothing behind", async () => {
     await using substrate = await HttpSubstrate.start();
     const archive = substrate.agentOf("silent", "exec sleep 1000");
     using node = await openNode(partsOf(substrate), { agent: { archive } });

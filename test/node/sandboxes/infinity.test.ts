@@ -29,7 +29,7 @@ async function assertRefused(operation: () => Promise<unknown>, field: string): 
 }
 
 describe("Infinity as the value of an option of sandboxes", () => {
-  test("the tables have every option that is a number", () => {
+  test("the tests of Infinity name every numeric option of the sandboxes module", () => {
     const names = globSync(FILES, { cwd: SOURCES }).flatMap((name) =>
       [...readFileSync(join(SOURCES, name), "utf8").matchAll(/^ {2}readonly (\w+)\?: number\b/gm)].map(
         ([, option]) => option ?? "",
@@ -43,7 +43,7 @@ describe("Infinity as the value of an option of sandboxes", () => {
     );
   });
 
-  test("limits accept Infinity through a whole life of a sandbox", NEEDS_NAMESPACES, async () => {
+  test("all operations on a sandbox accept Infinity for each limit", NEEDS_NAMESPACES, async () => {
     await using substrate = await HttpSubstrate.start();
     const parts = { ...partsOf(substrate), timeoutMs: endless };
     const limits = Object.fromEntries(LIMITS.map((name) => [name, endless]));
@@ -58,7 +58,7 @@ describe("Infinity as the value of an option of sandboxes", () => {
     await node.remove("twin");
   });
 
-  test("durations reject Infinity, and every time rejects what is not a number", NEEDS_NAMESPACES, async () => {
+  test("duration options reject Infinity, and all time options reject NaN, -1 and text", NEEDS_NAMESPACES, async () => {
     await using substrate = await HttpSubstrate.start();
     const parts = partsOf(substrate);
     for (const field of DURATIONS) await assertRefused(() => openNode(parts, { [field]: endless }), field);

@@ -100,7 +100,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await node.remove("second");
   });
 
-  test("a published sandbox returns 502 during standby; its fork has no hostname", async () => {
+  test("a published hostname returns 502 during standby, and a fork does not inherit it", async () => {
     await node.standby("box");
     assert.equal((await answer(HOSTNAME)).status, 502);
     assert.match((await failureOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
@@ -175,7 +175,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("`publish` succeeds if only the daemon's response is lost", async () => {
+  test("`publish` and `unpublish` succeed if only the daemon's response is lost", async () => {
     substrate.fail("POST /ingresses", "cut", "after");
     const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
     const ids = substrate.ingresses.list({}).map(({ id }) => id);
@@ -188,7 +188,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("`remove` fails if deleting the ingress answers 500; `sweep` retries it", async () => {
+  test("`remove` fails if the daemon cannot delete the ingress; `sweep` finishes the removal", async () => {
     // hypeman 8853445, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
     substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");

@@ -124,7 +124,7 @@ describe("journal writes while another process writes", () => {
     assert.deepEqual([done, journal.get("one")?.createdMs], [["put", "take", "put again"], 3]);
   });
 
-  it("another process's journal write does not prevent opening the journal", async ({ directory, database }) => {
+  it("opening the journal waits while another process writes to it", async ({ directory, database }) => {
     database.exec("BEGIN IMMEDIATE");
     const opening = Journal.open(directory, false);
     await turn();

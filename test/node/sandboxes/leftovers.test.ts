@@ -8,7 +8,7 @@ import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/inde
 import { listener } from "../../fixtures/listeners.ts";
 
 describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
-  test("`create` sends one request and succeeds even if the response is lost", async () => {
+  test("`create` and other operations succeed even if the daemon's responses are lost", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     let cuts = 0;

@@ -152,7 +152,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal((await client.health()).ready, true);
   });
 
-  test("`resume` waits again for a slowly booting sandbox, without restore steps", async () => {
+  test("`resume` waits for a sandbox that still boots, and runs no restore steps", async () => {
     await node.stop("of-box");
     using impatient = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");
@@ -193,7 +193,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
-  test("`remove` deletes a shared volume only with its last user", async () => {
+  test("`remove` deletes a shared volume only with the last sandbox that uses it", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
     const another = await node.create({ image: IMAGE, name: "box" });

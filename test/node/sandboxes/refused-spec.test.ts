@@ -25,7 +25,7 @@ async function dial(substrate: HttpSubstrate): Promise<GuestClient> {
 
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
 describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, () => {
-  it("a fork whose agent rejects its spec ends before its workload runs", async (place) => {
+  it("a fork whose agent rejects its spec fails with ENV_NOT_TAKEN and is removed", async (place) => {
     const { node, substrate } = place;
     for (const [path, env] of [
       [PROCESS_SPEC, undefined],
@@ -55,7 +55,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("a spec error contains the agent's reason, even if the console lags", async ({ node, substrate }) => {
+  it("an ENV_NOT_TAKEN error contains the agent's reason, even if the console lags", async ({ node, substrate }) => {
     await node.standby("box");
     let readings = 0;
     substrate.edits.set("GET /instances/{id}/logs", ({ values }: Events) => {
@@ -85,7 +85,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal((await client.run(["sh", "-c", "echo $KEY ${#BIG}"])).stdout, "of-its-own 0\n");
   });
 
-  it("a damaged spec file makes `resume` fail only with the `env` option", async (place) => {
+  it("with a damaged spec file, `resume` fails with `env` but succeeds without it", async (place) => {
     const { node, substrate } = place;
     for (const path of [HOOKS_SPEC, PROCESS_SPEC]) {
       await node.standby("box");

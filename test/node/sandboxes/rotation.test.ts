@@ -46,7 +46,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("a rotation killed before any step is finished by `sweep` or `rotate`", async () => {
+  test("`sweep` or `rotate` completes a rotation that was killed at any step", async () => {
     await using substrate = await HttpSubstrate.start();
     {
       using node = await openNode(partsOf(substrate));
@@ -83,7 +83,9 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "sleeper");
   });
 
-  it("`sandbox rotate` prints its result, and `sandbox status` when credentials expire", async ({ substrate }) => {
+  it("`sandbox rotate` prints its result; `sandbox status` prints when the credentials expire", async ({
+    substrate,
+  }) => {
     const guestctl = (...args: readonly string[]): ReturnType<typeof runGuestctl> =>
       runGuestctl(["sandbox", ...args], guestctlVariablesOf(substrate));
     const one = await guestctl("rotate", "box");

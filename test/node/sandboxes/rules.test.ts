@@ -178,7 +178,7 @@ describe("the watch's decisions", () => {
 });
 
 describe("the journal on disk", () => {
-  test("the journal rejects damaged files and a directory open to other users", async () => {
+  test("Journal.open rejects damaged files and a directory that other users can read", async () => {
     await using directory = await testDirectory();
     (await Journal.open(directory.at("state"), false)).close();
     await chmod(directory.at("state"), 0o755);

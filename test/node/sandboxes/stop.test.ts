@@ -91,7 +91,7 @@ test("`get` and later errors say how a sandbox's workload ended", NEEDS_NAMESPAC
 
 // An agent has five minutes to answer here: without a look at the instance each test would take that long.
 describe("an agent that ends right after it was restored", NEEDS_NAMESPACES, () => {
-  it("`resume` fails with AGENT_ENDED and console lines; the sandbox can boot again", async (place) => {
+  it("if the agent exits, `resume` fails with AGENT_ENDED, and the sandbox can boot again", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     endAfter(substrate, "POST /instances/{id}/restore", "box");

@@ -32,7 +32,10 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.pre_snapshot"], "timed out");
   });
 
-  it("a refused suspension leaves the sandbox running with its restore steps done", async ({ node, substrate }) => {
+  it("if the daemon refuses a suspension, the sandbox continues after its restore steps", async ({
+    node,
+    substrate,
+  }) => {
     substrate.fail(/^POST .*(?:standby|snapshots|fork$)/, INTERNAL);
     for (const refused of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
       const epochMs = (await node.get("box")).runEpochMs ?? 0;
@@ -67,7 +70,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("operations and sweep explain why a sandbox is Unknown: its hypervisor died", async (place) => {
+  it("operations on a sandbox whose hypervisor died fail with the daemon's connection error", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     // hypeman 8853445, lib/instances/query.go:104-115: the socket of a hypervisor that is gone refuses.
@@ -134,7 +137,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
     });
 
-  it("SOURCE_ASLEEP names the call that resumes a source left suspended", async (place) => {
+  it("a SOURCE_ASLEEP error names the call that resumes the suspended source", async (place) => {
     const { node, substrate } = place;
     substrate.interfere = (request, when) => {
       if (request === "POST /instances/{id}/snapshots" && when === "before") substrate.rules.memoryBytes = 0;
@@ -155,7 +158,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("a snapshot whose name was just taken fails without suspending the sandbox", async ({ node }) => {
+  it("a snapshot with a name in use fails without suspending the sandbox", async ({ node }) => {
     const first = node.snapshot("box", { name: "taken" });
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
     const { awakening } = await first;

@@ -69,7 +69,10 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     );
   });
 
-  it("nodes with one id do not sweep each other's sandboxes without `takeOver`", async ({ node: first, substrate }) => {
+  it("nodes with the same id do not sweep each other's sandboxes without `takeOver`", async ({
+    node: first,
+    substrate,
+  }) => {
     using second = await openNode(partsOf(substrate), {
       stateDirectory: join(substrate.stateDirectory, "../second-state"),
     });

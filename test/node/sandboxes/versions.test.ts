@@ -96,7 +96,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.equal(agents(substrate).length, 1, "its own stays");
   });
 
-  test("a node with an older or no agent keeps other agents' volumes", async () => {
+  test("`sweep` by a node with an older or no agent keeps other agents' volumes", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -218,7 +218,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAMESPACES, () => {
-  test("a daemon without /capabilities works; its instances reveal the hypervisor", async () => {
+  test("without the daemon's /capabilities, sandboxes work and take the hypervisor from the instance", async () => {
     await using substrate = await HttpSubstrate.start();
     substrate.fail("GET /capabilities", MISSING);
     using node = await openNode(partsOf(substrate));

@@ -87,7 +87,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual(kinds, ["unreachable", "reachable"]);
   });
 
-  it("the watch reports nothing if a sandbox is suspended during its check", async ({ node, substrate }) => {
+  it("the watch reports nothing about a sandbox that is suspended during the check", async ({ node, substrate }) => {
     const events: WatchEvent[] = [];
     const end = new AbortController();
     let isAsleep = false;
@@ -103,7 +103,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual([isAsleep, events], [true, []]);
   });
 
-  it("the watch ends at once although a sandbox does not answer", async ({ node, substrate }) => {
+  it("an aborted watch ends at once although a sandbox does not answer", async ({ node, substrate }) => {
     const end = new AbortController();
     const events: WatchEvent[] = [];
     const { begun, release } = substrate.hold("GET /instances/{id}");
@@ -118,7 +118,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     await process.continue();
   });
 
-  test("the watch checks other sandboxes while one does not answer", async () => {
+  test("the watch checks other sandboxes while the suspension of one takes long", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };

@@ -143,7 +143,7 @@ describe("an archive from a sandbox", () => {
     }
   });
 
-  it("old tar names that end in a slash are directories", async () => {
+  it("an old tar entry whose name ends in a slash is a directory", async () => {
     const types: string[] = [];
     for await (const { type } of readTar(archive([{ name: "old/" }, { name: "old" }, { name: "/" }]))) types.push(type);
     // For GNU tar the last one is a file, too, which it cannot make.
@@ -160,7 +160,7 @@ describe("an archive from a sandbox", () => {
     await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
   });
 
-  it("binary sizes and times in tar headers are read, even before 1970", async () => {
+  it("tar headers with times before 1970 are read, invalid sizes and times rejected", async () => {
     const extended = (key: string, value: string): Entry => ({
       name: "pax",
       type: "pax",
@@ -345,7 +345,7 @@ async function described(received: ReceivedEntry | undefined): Promise<string> {
   return fields.map(String).join(" ");
 }
 
-it("reading a local directory yields the same entries, blocking or not", async () => {
+it("readLocal yields the same entries in its thread and with allowBlocking()", async () => {
   await using directory = await testDirectory();
   const root = directory.at("root");
   await mkdir(`${root}/sub/excluded`, { recursive: true });

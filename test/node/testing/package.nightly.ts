@@ -63,7 +63,7 @@ describe(
       );
     });
 
-    test("the testing page's example runs with the built agent", async () => {
+    test("the documented example of startTestAgent runs with the built agent", async () => {
       for (const name of ["@peculiar", "reflect-metadata"]) {
         await symlink(join(ROOT, "node_modules", name), join(installed.directory, "node_modules", name));
       }

@@ -95,7 +95,7 @@ describe("an agent for tests", () => {
     await assert.rejects(client.health(), /closed/);
   });
 
-  test("awaiting a test agent's end keeps the process alive", async () => {
+  test("a process that awaits a test agent's `ended` stays alive until then", async () => {
     const waiting = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sh", "-c", "sleep 0.2; exit 5"] });
       console.log((await agent.ended).exitCode);`;
@@ -121,7 +121,7 @@ describe("an agent for tests", () => {
     await noProcessWith(seconds);
   });
 
-  test("a test agent chooses another port if its own is taken", async () => {
+  test("startTestAgent chooses another port if the first one is in use", async () => {
     const taker = join(directory, "taker.mjs");
     const [file, ...args] = AGENT_COMMAND;
     await writeFile(
