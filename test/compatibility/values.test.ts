@@ -76,7 +76,7 @@ describe("unknown enum values from a newer client", () => {
 });
 
 describe("unknown frames from a newer client", () => {
-  test("the agent rejects an unknown exec frame and ends the command", async () => {
+  test("an Exec call fails if the client sends an unknown frame", async () => {
     await using agent = await startAgent();
     const start = create(ExecFrameSchema, {
       frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } },
@@ -105,7 +105,7 @@ describe("unknown enum values from a newer agent", () => {
     assert.equal((await content.attributes)?.type, "unknown");
   });
 
-  test("the client ignores a gap in an unknown stream", async () => {
+  test("the client ignores an agent's gap report for an unknown output stream", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       streams: {

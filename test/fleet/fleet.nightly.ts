@@ -71,7 +71,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual((await sweep(node)).awakened, [], "the fourth sweep finds all in order");
   });
 
-  test("`sweep` runs all restore steps before the first hook", async () => {
+  test("`sweep` runs the restore steps of all sandboxes before the first hook", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true, hookMs: 500 });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "sweep" });
@@ -89,7 +89,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.ok(dialsInOneTurn <= 2, `${dialsInOneTurn} connections in one turn`);
   });
 
-  test("two nodes with one daemon each restore only their own sandboxes", async () => {
+  test("two nodes that share a daemon restore only their own sandboxes", async () => {
     await using place = await fleet({ count: COUNT / 2, nodes: ["node-1", "node-2"], isFrozen: true });
     const reports = await Promise.all(place.nodes.map((node) => sweep(node)));
     for (const { awakened, removed, orphans, failed } of reports)
@@ -102,7 +102,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     );
   });
 
-  test("`sweep`, `list` and `watch` send few requests for 100 sandboxes", async () => {
+  test("`sweep` and `list` send nine requests in total for 100 sandboxes", async () => {
     await using place = await fleet({ count: COUNT, snapshots: COUNT });
     const [node] = place.nodes as [FleetNode];
     // Its snapshots have no entry, and go.
@@ -116,7 +116,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.equal(counts.handshakes, 0);
   });
 
-  test("creating 20 sandboxes at once does not list ingresses for each one", async () => {
+  test("creating 20 sandboxes at once requests the list of ingresses at most ten times", async () => {
     await using empty = await fleet({ count: 0 });
     const [node] = empty.nodes as [FleetNode];
     await using place = await mkdtempDisposable(join(tmpdir(), "fleet-archive-"));
@@ -149,7 +149,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
   });
 
-  test("with a tenth of a core, `sweep` restores ninety sandboxes in time", async () => {
+  test("with a tenth of a core, `sweep` restores ninety sandboxes before their freezes expire", async () => {
     const silent = 10;
     await using place = await fleet({ count: COUNT, isFrozen: true, silent });
     const [node] = place.nodes as [FleetNode];

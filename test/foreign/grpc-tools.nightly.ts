@@ -70,7 +70,7 @@ describe("grpcui loads descriptors over mutual TLS with the token", NEEDS, async
     return JSON.parse((await execa(program, words)).stdout) as Loaded;
   };
 
-  it("grpcui finds each service, method and file through reflection", async () => {
+  it("grpcui finds the agent's services, methods and proto files through reflection", async () => {
     const { services, files } = await load(agent.token);
     const expected = (await curl(agent, "list")).split("\n");
     assert.deepEqual(Object.keys(services).toSorted(), expected.toSorted());
@@ -103,7 +103,7 @@ describe("grpc_health_probe", NEEDS, () => {
     return (await execa(program, [...options, ...words], { reject: false })).exitCode;
   };
 
-  it("grpc_health_probe exits with 0 for a ready agent and each service", async () => {
+  it("grpc_health_probe exits with 0 for a ready agent and its service GuestAgent", async () => {
     assert.equal(await probe(agent, agent.token), 0);
     assert.equal(await probe(agent, agent.token, "-service=svc.guest.v1alpha1.GuestAgent"), 0);
   });

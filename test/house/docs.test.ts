@@ -56,13 +56,13 @@ function loggedEvents(): string[] {
   return [...new Set([...calls, ...refusals, ...launcher])];
 }
 
-test("the recording's SVG is made from its text file", () => {
+test("the SVG of the two-forks recording matches its text file", () => {
   const { is, due } = pictures();
   assert.equal(is, due, "RECORD_TWO_FORKS=1 npm run test:vm -- test/vm/two-forks.vm.ts draws it again");
 });
 
 describe("the documents", () => {
-  test("npm install in documents names only known packages and the client's tarball", () => {
+  test("npm install commands in documents name only known packages or the client's tarball", () => {
     const { version, dependencies, devDependencies } = JSON.parse(read("package.json")) as Record<
       "dependencies" | "devDependencies",
       object
@@ -84,7 +84,7 @@ describe("the documents", () => {
     );
   });
 
-  test("the documentation tests find the documents", () => assert.ok(documents.length > 10, documents.join()));
+  test("the search for documents finds more than ten files", () => assert.ok(documents.length > 10, documents.join()));
 
   for (const path of documents) {
     test(`the document ${path} has no broken link`, () => assert.deepEqual(brokenLinks(path), []));
@@ -127,7 +127,7 @@ describe("the documents", () => {
     assert.deepEqual(namesUnder("CONTRIBUTING.md", "Dependencies").toSorted(), packages.toSorted());
   });
 
-  test("generated tables in documents match npm run documents", () => {
+  test("generated tables in documents match the output of npm run documents", () => {
     for (const [file, text] of generatedDocuments())
       assert.equal(readFileSync(file, "utf8"), text, `${file}: npm run documents`);
   });

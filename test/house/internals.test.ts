@@ -30,7 +30,7 @@ test("only the internals directories use private parts of Node and OpenSSL", () 
   assert.ok(known.length >= 8, "the search finds those that are there");
 });
 
-test("private parts of Node may be used only in the internals directories", () => {
+test("the internals check reports a source that uses private parts of Node", () => {
   const file = "src/agent/server/management.ts";
   for (const text of ["socket._handle?.fd", "const { _parent: below } = socket;", 'flags("--expose-gc")'])
     assert.deepEqual(offenders([[file, text]]), [file], text);

@@ -25,7 +25,7 @@ const run = (file: string, args: readonly string[], env: NodeJS.ProcessEnv = {})
     stripFinalNewline: false,
   });
 
-test("an empty GUEST_AGENT_CACHE means unset: the cache is the clone's .cache", () => {
+test("if GUEST_AGENT_CACHE is empty, the cache is the clone's .cache directory", () => {
   const said = `import { CACHE_DIRECTORY } from "./scripts/machine/cache.ts"; console.log(CACHE_DIRECTORY);`;
   const options = { cwd: ROOT, encoding: "utf8", env: { ...process.env, GUEST_AGENT_CACHE: "" } } as const;
   const { stdout } = spawnSync(process.execPath, ["--input-type=module", "--eval", said], options);
@@ -41,7 +41,7 @@ test("the nightly workflow runs every part of .ci/nightly", () => {
 });
 
 describe("npm scripts", () => {
-  test("the script tests find the project's npm scripts", () => {
+  test("the search for the project's npm scripts finds more than eight", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));
   });
 
@@ -59,7 +59,7 @@ describe("npm scripts", () => {
     });
   }
 
-  test("npm scripts reject an invalid number", async () => {
+  test("npm scripts reject an option value that is not a positive whole number", async () => {
     for (const word of ["many", "0", "1.5", "1e9"]) {
       const { exitCode: code, stdout, stderr } = await run("test/abuse/main.ts", ["--inputs", word]);
       assert.deepEqual([code, stdout], [64, ""]);
@@ -67,7 +67,7 @@ describe("npm scripts", () => {
     }
   });
 
-  test("npm scripts report a missing git and a directory without a clone", async () => {
+  test("npm run check reports that git or a clone is missing", async () => {
     const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
     assert.deepEqual([nowhere.exitCode, nowhere.stdout], [1, ""]);
     assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);
@@ -79,7 +79,7 @@ describe("npm scripts", () => {
 });
 
 describe("the check of words", () => {
-  test("the word check reports unclear words in comments, not in code", () => {
+  test("the word check reports unclear words in comments and strings, not in identifiers", () => {
     const text =
       '/** Whoever asks. */\nconst folder = 1;\nfail("the path is no directory");\n// There is no limit.\n// NOT_A_FOLDER';
     assert.deepEqual(

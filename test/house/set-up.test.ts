@@ -86,7 +86,7 @@ describe("scripts/run", () => {
     assert.equal((await runIn(root)).all, ",,ran");
   });
 
-  test("two concurrent runs of scripts/run set up only once", async (t) => {
+  test("concurrent runs of scripts/run install the packages only once", async (t) => {
     const { root } = makeProject(t, OTHER_LOCK);
     for (const { stdout } of await Promise.all([runIn(root), runIn(root), runIn(root)])) assert.equal(stdout, ",,ran");
     assert.equal(calls(root).trimEnd().split("\n").length, 1);

@@ -23,7 +23,7 @@ describe("the project's version", () => {
     assert.deepEqual(versionFaults(ROOT), []);
   });
 
-  test("a release writes its version everywhere and dates the changelog", (t) => {
+  test("setVersion writes a new version into all files and dates the changelog", (t) => {
     const directory = copy(t);
     const before = readFileSync(join(directory, "package-lock.json"), "utf8");
     setVersion(directory, "7.8.9", "2031-02-03");
@@ -35,7 +35,7 @@ describe("the project's version", () => {
     assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
   });
 
-  test("a version can be released only once, in order, and with changes", (t) => {
+  test("releaseFault rejects a release without changes or with an older version", (t) => {
     const directory = copy(t);
     setVersion(directory, "7.8.9", "2031-02-03");
     assert.match(releaseFault(directory, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);

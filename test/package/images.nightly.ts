@@ -76,7 +76,7 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
     }
   });
 
-  test("a pulled image holds exactly the agent's directory, and the agent runs", async () => {
+  test("a pulled image contains exactly the agent's directory, and its agent starts", async () => {
     const tar = join(directory.path, "pulled.tar");
     await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
     const root = join(directory.path, "root");

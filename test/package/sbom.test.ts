@@ -51,7 +51,7 @@ describe("the bill of materials", () => {
     for (const { name, hashes } of files) assert.equal(hashes?.[0]?.content, sums.get(name), name);
   });
 
-  test("the bill of materials has a content-based serial number and no timestamp", () => {
+  test("the bill of materials has a content-based serial number and a fixed timestamp", () => {
     const {
       bomFormat: _format,
       specVersion: _version,

@@ -49,7 +49,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     return { status, limited: report.checks.filter(({ ok }) => !ok).map(({ name: limited }) => limited) };
   }
 
-  test("`guest-agent --version` prints the version in an empty root", () => {
+  test("`guest-agent --version` prints the version in an empty root directory", () => {
     const { status, stdout, stderr } = run("empty", { proc: false, dev: false, args: ["--version"] });
     assert.deepEqual([status, stdout, stderr], [0, `${AGENT_VERSION}\n`, ""]);
   });
@@ -80,11 +80,11 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("in a complete root, `check` reports only clock and capabilities as limited", () => {
+  test("in a complete root directory, `check` reports only clock and capabilities as limited", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 
-  test("`check` reports what a root without /proc and /dev lacks", () => {
+  test("in a root directory without /proc and /dev, `check` reports what is missing", () => {
     const { limited } = check("empty", { proc: false, dev: false });
     assert.deepEqual(limited, ["capabilities", "/proc", "/dev/null", "terminal", "/dev/urandom", "clock"]);
   });
@@ -94,7 +94,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     assert.deepEqual(limited, ["user", "capabilities", "cgroups", "entropy", "clock"]);
   });
 
-  test("`check` prints a table without `--json` and recognises PID 1", () => {
+  test("`check` without `--json` prints a table that says if check is PID 1", () => {
     const { status, stdout } = run("empty", { init: "is the agent", args: ["check"] });
     assert.equal(status, 1);
     assert.match(stdout, /^ok +user +0, PID 1 +\S[^]*^limited +clock +EPERM +the restore steps cannot set/m);

@@ -37,7 +37,7 @@ const RUN_AND_NOTE = `
   run(require, module_, module_.exports, script, ${JSON.stringify(join(ROOT, "src", "agent"))});
 `;
 
-test("Node's slow modules load after the workload starts, and fs/promises never loads", async () => {
+test("the agent loads Node's slow modules only after the workload starts, fs/promises never", async () => {
   const directory = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
   try {
     const script = join(directory, "agent.js");

@@ -14,7 +14,7 @@ import { HttpSubstrate, IMAGE } from "../node/sandboxes/substrate.ts";
 const PAGE = readFileSync(join(import.meta.dirname, "../../docs/node/many-sandboxes.md"), "utf8");
 
 describe("the first example of docs/node/many-sandboxes.md", NEEDS_NAMESPACES, () => {
-  test("the documented `sweep` finds nothing, and `watch` suspends an idle sandbox", async () => {
+  test("the documented `sweep` and `watch` commands work, and `watch` suspends an idle sandbox", async () => {
     const [, block = ""] = /^```sh\n([^]*?)^```$/m.exec(PAGE) ?? [];
     const [sweep = "", watch = "", ...more] = block.split("\n").filter((line) => line !== "");
     assert.deepEqual(more, []);

@@ -71,7 +71,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
   const lines = (blocks("sh")[0] ?? "").split("\n").filter((line) => line !== "");
   const placeOf = (where: number | string): string => (typeof where === "string" ? directory.at(where) : String(where));
 
-  test("each command of the page's first example has exactly one test", () => {
+  test("each command in the first example of ports.md has exactly one test", () => {
     const tested = [...REACHES.map(([line]) => line), /connect 5432/];
     for (const line of lines) assert.equal(tested.filter((pattern) => pattern.test(line)).length, 1, line);
     assert.equal(lines.length, tested.length);
@@ -96,7 +96,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
       }
     });
 
-  test("the documented `guestctl connect` joins standard output to a sandbox's port", async () => {
+  test("the documented `guestctl connect` prints what the sandbox's port sends", async () => {
     const line = lines.find((candidate) => candidate.includes("connect 5432")) ?? "";
     const { stdout, exitCode } = await execa("sh", ["-uc", line], { env: variables, stdin: "ignore", reject: false });
     assert.deepEqual([stdout, exitCode], ["from 5432", 0]);

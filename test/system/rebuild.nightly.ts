@@ -95,7 +95,7 @@ describe("another build of the same sources", OPTIONS, () => {
     assert.deepEqual(other, []);
   });
 
-  test("a build for an architecture without a compiler fails", () => {
+  test("a build fails and names the missing package if an architecture has no compiler", () => {
     const { status, stderr } = build([OTHER], tools);
     assert.equal(status, 1);
     assert.match(stderr, new RegExp(`no compiler for ${OTHER}: on Debian, install g\\+\\+`));

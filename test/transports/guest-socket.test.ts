@@ -30,7 +30,7 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal(existsSync(socket), false);
   });
 
-  test("SVC_GUEST_SOCKET works together with the TCP port", async () => {
+  test("an agent serves SVC_GUEST_SOCKET and its TCP port at the same time", async () => {
     const socket = newSocket();
     await using agent = await startAgent({ env: { SVC_GUEST_SOCKET: socket } });
     using overTcp = clientOf(agent);
@@ -70,7 +70,7 @@ describe("SVC_GUEST_SOCKET", () => {
 const hasNetworks = process.getuid?.() === 0 && spawnSync("unshare", ["--net", "true"]).status === 0;
 const skip = hasNetworks ? false : "needs root, unshare(1) and CAP_SYS_ADMIN";
 describe("an agent without port and TLS files", { skip }, () => {
-  test("an agent on a unix socket alone opens no network socket", async () => {
+  test("an agent that listens only on a unix socket opens no network socket", async () => {
     const socket = newSocket();
     await using agent = await startOn(socket, { through: ["unshare", "--net"] });
     using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
@@ -81,7 +81,7 @@ describe("an agent without port and TLS files", { skip }, () => {
     assert.deepEqual(networkEntries(agent.pid), []);
   });
 
-  test("an agent with a port shows its listener in the network tables", async () => {
+  test("an agent with a TCP port has one entry in the kernel's network tables", async () => {
     await using agent = await startAgent({ through: ["unshare", "--net"] });
     await agent.logged("management_listening");
     assert.equal(networkEntries(agent.pid).length, 1);

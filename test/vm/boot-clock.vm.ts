@@ -60,7 +60,7 @@ describe("a sandbox whose machine believes that it is 1980", () => {
     assert.deepEqual(await years(), ["1980"], "its workload started before");
   });
 
-  test("a stop and start sets the guest's clock again", async () => {
+  test("after a stop, `resume` boots the guest and sets its clock again", async () => {
     await node.stop("box");
     await node.resume("box");
     const { errorMs } = await clock();

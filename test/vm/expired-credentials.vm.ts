@@ -85,7 +85,7 @@ function expiriesIn(directory: string): number[] {
 describe("a sandbox that was suspended before its credentials expired", () => {
   let old: ClientCredentials;
 
-  test("credentials with a short lifetime are used, and expire during a standby", async () => {
+  test("a sandbox with short-lived credentials is suspended until these have expired", async () => {
     {
       using node = await open();
       await node.create({ image: "busybox", name: "box", process: { args: ["/bin/sh", "-c", WORKLOAD] } });
@@ -123,7 +123,7 @@ describe("a sandbox that was suspended before its credentials expired", () => {
     await assertRenewed("box", awakening, old);
   });
 
-  test("a fork of a snapshot with expired credentials gets its own", async () => {
+  test("a fork of a snapshot with expired credentials gets new credentials of its own", async () => {
     using node = await open();
     const { awakening } = await node.fork("base", { name: "fork" });
     await assertRenewed("fork", awakening, old);

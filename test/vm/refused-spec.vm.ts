@@ -111,7 +111,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     assert.deepEqual([...new Set(seenSince)], ["fork"], "ready_cmd never ran with the secret of the source");
   });
 
-  test("a valid hooks spec takes effect although the process spec was rejected", async () => {
+  test("a fork thaws only when both its hooks spec and its process spec are valid", async () => {
     await using clone = await refusedClone();
     await write(clone, HOOKS_FILE, JSON.stringify(hooksOf("fork")));
     await duties(clone, false);
@@ -133,7 +133,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     assert.doesNotMatch(clone.console, /WORKLOAD-CLEANED-UP/);
   });
 
-  test("an expired freeze ends the fork with 137 without running its workload", async () => {
+  test("if a freeze expires while a spec is invalid, the guest ends with 137", async () => {
     await stage.machine.resume();
     assert.equal((await duties(stage.machine, false)).frozen, false);
     await allBeat(stage.machine, before, ["workload"]);

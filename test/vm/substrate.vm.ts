@@ -53,7 +53,7 @@ describe("a guest as the substrate boots it", () => {
     while ((await print(client, `busybox ls -d ${directories} 2> /dev/null`)) !== "") await pause(50);
   });
 
-  test("a token renewed by WriteFile onto the readonly volume takes effect", async () => {
+  test("a new token that WriteFile stores on the readonly volume replaces the old one", async () => {
     using client = stage.client();
     await client.files.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
     stage.guest.token = NEW_TOKEN;

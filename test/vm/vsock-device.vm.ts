@@ -78,7 +78,7 @@ describe("a guest reached only over vsock, without TLS", () => {
       await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
     });
 
-  test("the client times out if the vsock device answers but no agent", async () => {
+  test("the client times out if the vsock device answers but the agent does not", async () => {
     const { machine, guest } = stage;
     assert.deepEqual(await ask(machine.oraclePort, ["kill agent 19"]), ["0"]);
     using client = guest.vsockClient(machine, { connectTimeoutMs: STUCK_LIMIT_MS });

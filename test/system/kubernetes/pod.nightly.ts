@@ -55,7 +55,7 @@ interface Probe {
 const commandOf = (probe: Probe | undefined): readonly string[] => probe?.exec.command ?? assert.fail("no probe");
 
 describe("the manifests of the Kubernetes page", () => {
-  it("the documented manifests are valid, and an unknown field is rejected", async () => {
+  it("the documented Kubernetes manifests are valid, and an unknown field is rejected", async () => {
     assert.equal(MANIFESTS.length, 2);
     for (const manifest of MANIFESTS) await validated(manifest);
     await assert.rejects(validated(MANIFESTS[0]?.replace("mountPath", "mountpath") ?? ""), /mountpath/);
@@ -131,7 +131,7 @@ describe(
       await assert.rejects(client.health(), { status: "UNAUTHENTICATED" });
     });
 
-    it("SIGTERM reaches the pod's workload, whose status the container returns", async () => {
+    it("SIGTERM reaches the pod's workload, and the container exits with its status", async () => {
       await runtime.stop(id, 30);
       assert.equal(await runtime.ended(id), 3, runtime.log(main.name));
       assert.match(runtime.log(main.name), /"event":"agent_ended".*"status":3/);

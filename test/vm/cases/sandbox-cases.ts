@@ -8,7 +8,7 @@ const MEBIBYTE = 2 ** 20;
 const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
 /** The end of a sandbox with the test's own workload. The machine is gone afterwards. */
 export function endCase(stage: Stage): void {
-  test("stopping a machine through init ends it with the workload's status", async () => {
+  test("SIGTERM to init ends the machine with the workload's exit status", async () => {
     const { machine } = stage;
     using client = stage.client();
     await client.run(["/bin/busybox", "kill", "-TERM", "1"]);

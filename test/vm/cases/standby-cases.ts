@@ -23,7 +23,7 @@ function assertSameStamp(after: Date | undefined, before: Date | undefined, what
 
 /** Pause to disk: the machine writes its memory and ends; another one continues, and takes over the stage. */
 export function standbyCases(stage: Stage): void {
-  test("after standby another machine continues with uptime, timestamps and exec intact", async () => {
+  test("a VM restored from a standby keeps its uptime, activity timestamps and processes", async () => {
     const { guest } = stage;
     let workload: string;
     {
