@@ -46,7 +46,7 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(directory.token))));
   });
 
-  test("readBootstrap accepts a unix socket without TLS, and a token file", async () => {
+  test("readBootstrap accepts a unix socket without TLS, and a token from a file", async () => {
     const configuration = await readBootstrap(
       [
         Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await directory.write("token", `${directory.token}\n`)}`),
@@ -115,7 +115,7 @@ describe("readBootstrap", () => {
     assert.doesNotMatch(printed.replaceAll(absent, ""), new RegExp(MARKER));
   });
 
-  test("readBootstrap rejects a variable that is set twice to the same value", async () => {
+  test("readBootstrap rejects a variable that is set twice, even to the same value", async () => {
     const faults = await faultLines([...channel(directory), Buffer.from("SVC_GUEST_PORT=7071")]);
     assert.deepEqual(faults, ["SVC_GUEST_PORT: is set more than once; set it once"]);
   });
@@ -125,7 +125,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(await faultLines([...channel(directory), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
-  test("readBootstrap rejects an empty value, whichever variable has it", async () => {
+  test("readBootstrap rejects an empty value of any variable", async () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(directory, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
@@ -321,7 +321,7 @@ describe("unknownVariables", () => {
     ]);
   });
 
-  test("unknownVariables ignores the agent's own variables and those without the prefix", () => {
+  test("unknownVariables ignores the agent's own variables and names without the SVC_ prefix", () => {
     const own = BOOTSTRAP_VARIABLES.map((name) => `${name}=x`);
     const others = ["PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "SERVICE_PORT=1", "SVC_=1", "=x", "x"];
     assert.deepEqual(found(...own, ...others), []);

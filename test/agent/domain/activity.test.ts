@@ -87,7 +87,7 @@ describe("a clock that is stepped", () => {
     assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS], "a reported pause stays reported");
   });
 
-  it("after the clock steps back by half a millisecond, no timestamp is in the future", () => {
+  it("after the clock steps back half a millisecond, no activity timestamp is in the future", () => {
     const { clock, activity, activeAgoMs } = setup();
     clock.step(-0.5);
     assert.equal(activeAgoMs(), 0);

@@ -185,7 +185,7 @@ describe("user activity", () => {
 });
 
 describe("a kept command at a restore", () => {
-  it("a restore ends the call that is attached to a kept command, which continues", async () => {
+  it("a restore ends the call attached to a kept command; the command continues", async () => {
     await using restored = await startAgent();
     using client = clientOf(restored);
     const first = await keep(restored, { args: ["cat"], stdin: true, keep: { name: "through" } });

@@ -206,7 +206,7 @@ describe("a kept command", () => {
 });
 
 describe("the call of a kept command", () => {
-  it("a new attach ends the previous call with EXEC_TAKEN_OVER", async () => {
+  it("a new attach to a kept command ends the previous attached call with EXEC_TAKEN_OVER", async () => {
     using unread = await keep(agent, { args: ["cat", "/dev/zero"], keep: { name: "flood" } });
     using second = await attach(agent, { name: "flood", fromNow: true });
     await frameOf(second.stream, "stdout");
@@ -298,7 +298,7 @@ describe("the end of a kept command", () => {
     await assert.rejects(endExec(agent, { name: "tree" }), UNKNOWN);
   });
 
-  it("EndExec sends SIGKILL after the grace period, or a stronger signal immediately", async () => {
+  it("EndExec sends SIGKILL after its grace period; a second EndExec can send it earlier", async () => {
     const line = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     for (const name of ["soft", "hard"]) {
       using first = await keep(agent, { args: shell(line), keep: { name } });
@@ -346,7 +346,7 @@ describe("the end of a kept command", () => {
     await assert.rejects(attach(agent, { name: "brief", ...FROM_START }), UNKNOWN);
   });
 
-  it("a `forget` frame makes the agent forget the exec at its end", async () => {
+  it("after a `forget` frame, the agent forgets the exec as soon as it ends", async () => {
     const first = await keep(agent, echo({ name: "gone" }));
     const { exit } = await receiveAll({
       ...first,

@@ -87,7 +87,7 @@ describe("exec on pipes", () => {
       }
   });
 
-  it("a command leads its own session, with signal handlers and file limit at their defaults", async () => {
+  it("a command leads its own session, with default signal handling and the original file limit", async () => {
     execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=1000:"]);
     await using limited = await startAgent();
     const files = ["status", "stat", "limits"].map((name) => `/proc/self/${name}`);

@@ -103,7 +103,7 @@ describe("a path", () => {
       await failsWith(call(), status.INVALID_ARGUMENT, "INVALID_FIELD", { errno: "ENAMETOOLONG" });
   });
 
-  it("an unresolvable path fails with PATH_NOT_FOUND, its errno and the path", async () => {
+  it("the error for an unresolvable path has reason PATH_NOT_FOUND, the errno and the path", async () => {
     await writeFile(directory.at("plain"), "");
     await symlink("circle", directory.at("circle"));
     for (const [name, errno] of [

@@ -191,7 +191,7 @@ describe("ready_cmd", () => {
     assert.equal(later.lastUserActivity.getTime(), earlier.lastUserActivity.getTime());
   });
 
-  it("the agent ends a running ready_cmd when it stops", async () => {
+  it("a stopping agent ends a running ready_cmd", async () => {
     const mark = `1000.${Date.now()}`;
     const began = join(directory, "began");
     await using agent = await startAgent({

@@ -10,7 +10,7 @@ function settle(): Promise<void> {
 
 const SHUTTING_DOWN = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
 
-test("a watcher that reads slowly gets the latest readiness, not each change", async () => {
+test("a slow Health watcher gets the latest readiness, not each change", async () => {
   let ready = false;
   const watches = new HealthWatches(() => ready);
   const sent: boolean[] = [];

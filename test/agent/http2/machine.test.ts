@@ -80,7 +80,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(new Set(turns.slice(0, 6)), new Set([1, 3, 5, 7, 9, 11]), "everybody's comes before a second one");
   });
 
-  test("a stream's receive window stays at least half open after it shrinks", () => {
+  test("after stream windows shrink, at least half of each new window is open", () => {
     const peer = new Machine();
     const count = 80;
     for (let index = 0; index < count; index++) {

@@ -194,7 +194,7 @@ describe("launcher", () => {
     }
   });
 
-  test("a launcher that is not PID 1 dies of its agent's signal", () => {
+  test("a launcher that is not PID 1 dies of the signal that killed its agent", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);
     }
@@ -350,7 +350,7 @@ describe("launcher", () => {
     assert.match(stderr, /cannot find agent.bin in the directory of this executable/);
   });
 
-  test("preloading the addon with Node saves 1 MiB of memory", () => {
+  test("preloading the addon saves at least 768 KiB of the agent's memory", () => {
     using own = makeLauncherBundle();
     const without = memoryOf(own.directory);
     fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.directory, "agent.node"));
@@ -372,7 +372,7 @@ describe("launcher", () => {
     }
   });
 
-  test("the launcher runs in an empty root without /proc and /dev", NEEDS_ROOT, () => {
+  test("the launcher runs in an empty root directory without /proc and /dev", NEEDS_ROOT, () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.directory, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
     assert.ok(!fs.existsSync(join(own.directory, "proc")));

@@ -134,7 +134,7 @@ describe("ListProcesses", () => {
     }
   });
 
-  it("ListProcesses lists leftovers of an ended kept command with its name", async (t) => {
+  it("ListProcesses lists an ended kept command's leftovers with the command's name", async (t) => {
     if (lacksCgroups(t, agent)) return;
     const leaving = ["sh", "-c", "setsid sleep 1004 > /dev/null & echo $!"];
     const ended = await client.run(leaving);

@@ -188,7 +188,7 @@ const STATUSES: Readonly<Record<StatusName, Code>> = {
   UNAUTHENTICATED: Code.Unauthenticated,
 };
 
-test("every status has the same number as in grpc-js", () => {
+test("every gRPC status has the same number as in grpc-js", () => {
   for (const [status, code] of Object.entries(STATUSES)) {
     const fields = errorFields(new AgentError(status as StatusName, "INTERNAL", "any"));
     assert.equal(fields["grpc-status"], String(code), status);

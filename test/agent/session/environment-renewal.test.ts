@@ -102,7 +102,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     await until(async () => (await client.health()).ready, "ready_cmd sees the new variable");
   });
 
-  it("a replaced spec changes variables only and logs other fields as ignored", async () => {
+  it("of a replaced spec, only variables apply; other fields are logged as ignored", async () => {
     await using guest = await Guest.start();
     await guest.putEnv(
       { KEY: "new" },

@@ -72,7 +72,7 @@ describe("a bug of the agent", () => {
 
   const failsInternally = (error: unknown): boolean => error instanceof RpcFailure && error.code === INTERNAL;
 
-  test("a bug while handling request headers ends only that request", async () => {
+  test("an exception while the agent handles request headers ends only that request", async () => {
     using peer = await RawHttp2.dial(agent);
     assert.equal(await peer.ask("Health", agent.token), "0");
     arm("realtimeNs");
@@ -96,7 +96,7 @@ describe("a bug of the agent", () => {
     });
   }
 
-  test("a bug while reading a command's output ends that command", async () => {
+  test("an exception while the agent reads a command's output ends that command", async () => {
     using stream = new ExecStream(agent);
     await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
     arm("read");
@@ -139,7 +139,7 @@ describe("a bug of the agent", () => {
     });
   }
 
-  test("the agent survives a bug in its handling of a process's end", async () => {
+  test("the agent survives an exception while it handles the end of a process", async () => {
     using stream = new ExecStream(agent);
     await stream
       .start({ args: ["cat"], stdin: true })
@@ -152,7 +152,7 @@ describe("a bug of the agent", () => {
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 
-  test("an agent whose bugs keep recurring exits with 70", async () => {
+  test("an agent with recurring internal errors exits with 70", async () => {
     await using other = await start("other");
     arm("storm", "other");
     using guest = clientOf(other);

@@ -118,7 +118,7 @@ describe("the workload", () => {
   });
 });
 
-it("500 mixed execs lose no byte and leave nothing behind", NEEDS_INSIGHT, async () => {
+it("500 execs of mixed kinds lose no byte and leave no resource in use", NEEDS_INSIGHT, async () => {
   const rows: AbuseRow[] = [];
   await abuse({ seed: 1, inputs: 500, attacks: mixedExecs, onRow: (row) => rows.push(row) });
   assert.deepEqual(

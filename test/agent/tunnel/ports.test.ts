@@ -82,7 +82,7 @@ describe("listening ports", () => {
     for (const server of servers) await server[Symbol.asyncDispose]();
   });
 
-  it("watchPorts reports all ports, then openings, new holders and closings", async () => {
+  it("watchPorts reports all ports, then opened ports, new owners and closed ports", async () => {
     using client = clientOf(agent);
     await using early = await serverAt("127.0.0.1");
     const watch = client.ports.watch();

@@ -33,7 +33,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
-  it("the workload runs as the spec's user in its directory; so do commands by default", NEEDS_ROOT, async () => {
+  it("the workload, and commands by default, run with the spec's user and directory", NEEDS_ROOT, async () => {
     const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
     await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
     await agent.printed(/\n.*\n/);

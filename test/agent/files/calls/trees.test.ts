@@ -217,7 +217,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(failure.metadata["errno"], "EIO");
   });
 
-  it("WriteTree gives new entries of a setgid directory that directory's group", async () => {
+  it("WriteTree gives new entries in a setgid directory the directory's group", async () => {
     const path = newDirectory();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
@@ -320,7 +320,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 });
 
 describe("a hung file system below the root", NEEDS_FUSE, () => {
-  it("on a hung mount, only the tree items below that mount fail", async () => {
+  it("if a mount hangs, only the tree items below that mount fail", async () => {
     const path = newDirectory();
     await using _mount = await fuseMount("hanging_mount", join(path, "hung"));
     const header = { path: Buffer.from(path) };

@@ -156,7 +156,7 @@ describe("a watch of a directory", () => {
     await values.return?.();
   });
 
-  it("Watch reports its directory's removal or renaming and fails with NOT_FOUND", async () => {
+  it("Watch reports the removal or renaming of its directory, then fails with NOT_FOUND", async () => {
     for (const end of [rmdir, (path: string) => rename(path, `${path}.moved`)]) {
       await using directory = await testDirectory();
       await mkdir(directory.at("watched"));
@@ -295,7 +295,7 @@ describe("the watches of an agent", () => {
     await watch.has("created sub/file");
   });
 
-  it("a restore ends watches, and the library resumes them with a rescan", async () => {
+  it("a restore ends watches, and the client library resumes them with a rescan", async () => {
     await using directory = await testDirectory();
     await using watch = await Watch.of(directory.path, { recursive: true });
     await using once = await Watch.of(directory.path, { resume: false });

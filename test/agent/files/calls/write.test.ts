@@ -98,7 +98,7 @@ describe("WriteFile", () => {
     }
   });
 
-  it("WriteFile gives new entries in a setgid directory that directory's group", NEEDS_ROOT, async () => {
+  it("WriteFile gives new entries in a setgid directory the directory's group", NEEDS_ROOT, async () => {
     const shared = directory.at("shared");
     await mkdir(shared);
     await chown(shared, 0, 4321);

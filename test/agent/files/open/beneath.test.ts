@@ -136,7 +136,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
         assert.match(await assertEscape(call(beneath, path), "ELOOP"), /too many symbolic links/);
   });
 
-  it("a failed WriteFile with `beneath` removes the parents that it created", async () => {
+  it("a failed WriteFile with `beneath` removes the parent directories that it created", async () => {
     await using at = await scene();
     const header = { beneath: at.inside, path: "a/b/c", createParents: true, uid: WORKLOAD, gid: WORKLOAD };
     // Sparse content is written as it comes, when the directories are there already.

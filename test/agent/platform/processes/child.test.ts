@@ -79,7 +79,7 @@ test("a child can reopen its output pipes although another user created them", N
 
 const SIGKILL = 9;
 
-test("a process that received a reused id gets no signal", NEEDS_NAMESPACES, () => {
+test("a process that reuses an ended child's id gets no signal", NEEDS_NAMESPACES, () => {
   const { stdout, stderr } = spawnSync("unshare", ["-pf", "--kill-child", "--mount-proc", ...script("reuse-id")], {
     encoding: "utf8",
     timeout: 500_000,
