@@ -190,7 +190,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.deepEqual([(await side.done()).events, handshakes], [[], COUNT]);
   });
 
-  test("`watch` uses one connection per sandbox and reports none as unreachable", async () => {
+  test("`watch` uses one connection per sandbox and reports no sandbox as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "watch" });

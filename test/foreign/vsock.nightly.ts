@@ -13,7 +13,7 @@ const CONNECTIONS = 5;
 const go = await provideGo();
 
 describe("the vsock dialer of firecracker-go-sdk", { skip: typeof go === "string" ? go : false }, () => {
-  test("Firecracker's Go dialer reaches the agent through a VMM's socket", async () => {
+  test("Firecracker's vsock dialer for Go reaches the agent through a VMM's socket", async () => {
     if (typeof go === "string") return;
     const program = await buildGo(go, join(import.meta.dirname, "vsock-dialer"));
     await using agent = await startSocketAgent();

@@ -34,7 +34,7 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
   });
 
-  test("after the first clock step, last_user_activity is not in 1970", async () => {
+  test("after the first clock step, last_user_activity is less than an hour ago", async () => {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();
     assert.ok(Number(guestTime) - Number(lastUserActivity) < HOUR_MS);

@@ -62,7 +62,7 @@ describe("a guest reached only over vsock, without TLS", () => {
     assert.equal((await failureOf(client.health())).status, "UNAUTHENTICATED");
   });
 
-  test("an agent on vsock alone has no network listener", async () => {
+  test("an agent that listens only on vsock has no network listener", async () => {
     using client = stage.client();
     const { stdout } = await client.run(["/bin/busybox", "netstat", "-ltn"]);
     assert.match(stdout, /:7070 /, "the test's own oracle");

@@ -125,7 +125,7 @@ describe("aborting", () => {
     assert.equal(never.status, "CANCELLED");
   });
 
-  test("a finished call removes its abort listener", async () => {
+  test("a finished call removes its abort listener from the caller's signal", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }) },

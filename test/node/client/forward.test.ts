@@ -124,7 +124,7 @@ describe("client.forward", () => {
     assert.ok((await answer(one.port, sent)).equals(sent));
   });
 
-  it("`forward` listens on both localhost addresses or reports the busy one", async () => {
+  it("`forward` listens on both localhost addresses, or reports which one is in use", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.ports.forward({ port: server.port });
@@ -222,7 +222,7 @@ describe("client.forward", () => {
     await waiting;
   });
 
-  it("`forward` keeps concurrent transfers intact while others are reset", async () => {
+  it("`forward` keeps transfers intact while other connections are reset", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.ports.forward({ port: server.port });

@@ -70,7 +70,7 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it("leaving or aborting an opendir() loop makes the agent close its directory", NEEDS_INSIGHT, async () => {
+  it("leaving or aborting an opendir() loop makes the agent close the directory", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
     for (let index = 0; index < 10_000; index++) await writeFile(directory.at(`${index}`.padStart(200, "x")), "");
@@ -235,7 +235,7 @@ describe("client.files.upload and download", () => {
       }
     });
 
-  it("directory copies keep sparse files sparse, also on the wire", async () => {
+  it("upload() and download() keep files sparse and do not send their holes", async () => {
     await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -353,7 +353,7 @@ describe("client.files.upload and download", () => {
     }
   });
 
-  it("directory copies reject a missing or conflicting directory and create nothing", async () => {
+  it("upload() and download() create nothing if source or target is not a directory", async () => {
     await using directory = await testDirectory();
     const unread = await failureOf(client.files.upload(directory.at("missing"), directory.at("there")));
     assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);
@@ -395,7 +395,7 @@ describe("filter of directory copies", () => {
   };
   const namesOf = async (path: string): Promise<string[]> => (await readdir(path, { recursive: true })).toSorted();
 
-  it("`filter` decides which entries an upload and a download copy", async () => {
+  it("upload() and download() copy only the entries that `filter` accepts", async () => {
     await using directory = await testDirectory();
     await project(directory.at("here"));
     for (const [isAsync, copy] of [
@@ -427,7 +427,7 @@ describe("filter of directory copies", () => {
     }
   });
 
-  it("upload calls `filter` for each of a directory's thousand entries", async () => {
+  it("upload() calls `filter` for each of 1,000 entries of a directory", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("here"));
     for (let index = 0; index < 1_000; index++) writeFileSync(directory.at(`here/${index}`), "");

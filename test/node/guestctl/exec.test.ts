@@ -61,7 +61,7 @@ describe("guestctl exec", () => {
     assertRefused(await exec(["-e", "constructor", "env"]), /--env constructor: /);
   });
 
-  test("`exec` exits with the command's status even if its input never ends", async () => {
+  test("`exec` exits with the command's status even if standard input never ends", async () => {
     const line = `for i in 1 2 3 4 5; do yes | ${GUESTCTL_LINE} exec -i -- sh -c "sleep 0.2; exit 4"; printf "$? "; done`;
     const { stdout, stderr } = await execa("sh", ["-c", line], { env, extendEnv: false });
     assert.equal(stdout, "4 4 4 4 4 ", stderr);
@@ -143,7 +143,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("`exec` ends the command and exits with 141 when its output closes", async () => {
+  test("`exec` ends the command and exits with 141 when exec's output is closed", async () => {
     const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec yes"], env);
     const [first] = (await once(guestctl.stdout, "data")) as [Buffer];
     guestctl.stdout.destroy();

@@ -56,7 +56,7 @@ function changesOf(samples: readonly Sample[]): string[] {
 const agent = forAllTests(await startIssuedAgent());
 
 describe("what guestctl health --watch prints", () => {
-  test("`health --watch` prints the first answer and nothing while it is unchanged", () => {
+  test("`health --watch` prints the first answer, and nothing while answers stay the same", () => {
     assert.deepEqual(changesOf([up(0), up(1_000), up(2_000)]), ["up and ready"]);
     assert.deepEqual(changesOf([up(0, { ready: false, readyCmdExit: -1 })]), [
       "up, not ready (ready_cmd: no result yet)",

@@ -102,7 +102,7 @@ describe("guestctl issue", () => {
     }
   });
 
-  test("`guestctl issue` reports and removes the file that a full disk rejects", NEEDS_ROOT, async () => {
+  test("if the disk is full, `guestctl issue` names the file and leaves no temporary file", NEEDS_ROOT, async () => {
     await using full = await testMount("tmpfs", () => "size=4k,mode=700");
     const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
     assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); fix that, or name another directory\n$/);

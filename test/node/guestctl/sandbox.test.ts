@@ -209,7 +209,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("every `guestctl sandbox` verb has its own help, which runs nothing", async () => {
+  test("`--help` of each `guestctl sandbox` verb prints the verb's help and runs nothing", async () => {
     const before = substrate.requests.length;
     const overview = await sandbox();
     assert.deepEqual([overview.exitCode, overview.stderr], [0, ""]);
@@ -416,7 +416,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assertRefused(await sandbox("metrics", "--listen", "here"), /--listen requires \[HOST:\]PORT, not "here"/);
   });
 
-  test("`sandbox rm` removes every sandbox, and `sandbox sweep` then finds nothing", async () => {
+  test("after `sandbox rm` of every sandbox, `sandbox sweep` finds nothing", async () => {
     await sandbox("stop", "box");
     const stopped = await runGuestctl(["exec", "--sandbox", "box", "--", "true"], env);
     assert.match(stopped.stderr, /box is stopped .*; boot it again: guestctl sandbox start box\n$/);

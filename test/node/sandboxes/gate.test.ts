@@ -32,7 +32,7 @@ test("connection permits do not expire while this process lacks CPU time", async
   for (const leave of permits) leave();
 });
 
-test("a gate grants fewer permits while this process lacks CPU time", async () => {
+test("`Gate` grants fewer permits while the process lacks CPU time", async () => {
   const gate = new Gate({ places: 4, placesIfStarved: 2, limitMs: 500 });
   const held = [await gate.enter(), await gate.enter()];
   block();
@@ -55,7 +55,7 @@ test("a gate grants fewer permits while this process lacks CPU time", async () =
   for (const leave of held) leave();
 });
 
-test("permits expire eventually even if this process always lacks CPU time", async () => {
+test("permits of `Gate` expire eventually even if the process always lacks CPU time", async () => {
   const gate = new Gate({ places: 1, limitMs: 100, starvedShare: 0.25 });
   const begunMs = performance.now();
   const expiredMs: number[] = [];

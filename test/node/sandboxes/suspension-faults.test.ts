@@ -47,7 +47,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
   });
 
-  it("after an aborted standby, operations fail with PAUSED and a next step", async (place) => {
+  it("if a failed standby leaves a sandbox paused, operations fail with PAUSED", async (place) => {
     const { node, substrate } = place;
     const { id } = substrate.instances.get("box");
     const SAVED = new RegExp(

@@ -68,7 +68,7 @@ function agents({ volumes }: HttpSubstrate): string[] {
 }
 
 describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
-  test("`sweep` removes an old agent's volume once nothing uses it", async () => {
+  test("`sweep` removes an old agent's volume when no sandbox or snapshot uses it", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -143,7 +143,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     await assertAnswers(older, "again");
   });
 
-  test("`sweep` keeps an old agent's volume that a new sandbox just used", async () => {
+  test("`sweep` keeps an old agent's volume if a new sandbox uses it meanwhile", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;

@@ -134,7 +134,7 @@ describe("an archive from a sandbox", () => {
     }
   });
 
-  it("archive reading ends after the last entry, with or without zero blocks", async () => {
+  it("readTar ends after the last entry, with or without final zero blocks", async () => {
     for (const end of [TAR_END, Buffer.alloc(BLOCK_BYTES), Buffer.alloc(0)]) {
       const names: string[] = [];
       const given = [{ name: "a", content: "x".repeat(1_000) }, { name: "b" }];

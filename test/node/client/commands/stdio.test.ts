@@ -36,7 +36,7 @@ describe("callbacks and check of a started command", () => {
     assert.deepEqual(Buffer.concat(bytes), Buffer.from("ä"));
   });
 
-  test("stderr can have a callback while the caller reads stdout", async () => {
+  test("onStderr receives standard error while the caller reads stdout itself", async () => {
     let errors = "";
     const script = "echo one; echo bad >&2; echo two";
     const started = client.start(["sh", "-c", script], { onStderr: (piece) => (errors += piece), encoding: "utf8" });
