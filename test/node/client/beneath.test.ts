@@ -45,7 +45,7 @@ describe("the option `beneath`", () => {
   });
 
   for (const [name, call] of Object.entries(CALLS))
-    it(`${name} refuses a path that leaves the directory`, async () => {
+    it(`${name} with beneath rejects a path that leaves the directory`, async () => {
       await using directory = await testDirectory();
       await mkdir(directory.at("inside"));
       await mkdir(directory.at("outside/below"), { recursive: true });

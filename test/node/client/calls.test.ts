@@ -98,7 +98,7 @@ describe("aborting", () => {
     },
   };
   for (const [name, read] of Object.entries(READERS)) {
-    test(`${name} ends the waiting call`, async () => {
+    test(`${name} cancels a ReadFile call that waits for the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const leave = read(agent.client.files.createReadStream("/x"));
       await agent.called("ReadFile");

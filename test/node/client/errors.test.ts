@@ -254,7 +254,7 @@ const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => P
 
 describe("an answer that the client cannot read", () => {
   for (const [shape, call] of CALLS) {
-    test(`a call with ${shape} fails on an unknown compression`, async () => {
+    test(`a call with ${shape} fails if the answer has an unknown compression`, async () => {
       await using server = await rawGrpcServer((stream) => stream.end(COMPRESSED), { "grpc-encoding": "unheard-of" });
       const error = await failureOf(call(server.client));
       assert.deepEqual([error.status, error.code], ["INTERNAL", "ANSWER_UNREADABLE"]);

@@ -106,7 +106,7 @@ for (const [what, disturb] of [
   ["its connections are cut", "cut"],
   ["its agent restarts", "restart"],
 ] as const)
-  test(`repeating retryable errors runs no job twice while ${what}`, async (t) => {
+  test(`a client that repeats retryable errors runs no job twice while ${what}`, async (t) => {
     await using directory = await testDirectory();
     await using stack = new AsyncDisposableStack();
     const agent = stack.use(await startAgent());

@@ -158,7 +158,7 @@ pool [20,"JOB 19"]`;
   });
 
   for (const [name, version, file, args] of RUNTIMES) {
-    test(`the programs of a user run with ${name} ${version}`, async (t) => {
+    test(`example programs that use the client run with ${name} ${version}`, async (t) => {
       const provided = await provideNpm(name, version);
       if (typeof provided === "string") {
         t.skip(provided);
@@ -173,7 +173,7 @@ pool [20,"JOB 19"]`;
   });
 
   for (const [bundler, format, bundle] of BUNDLES) {
-    test(`the programs of a user run in ${format} bundle of ${bundler}`, async (t) => {
+    test(`example programs that use the client run in ${format} bundle of ${bundler}`, async (t) => {
       const program = await bundle(installed.directory);
       if (typeof program === "string") assert.equal(await alone(program), PRINTED);
       else t.skip(program.missing);

@@ -130,7 +130,7 @@ describe("requestTimeoutMs of a tunnel", () => {
 
 describe("the frames of a tunnel", () => {
   for (const partBytes of [1, 7, 1_000_000]) {
-    it(`tunnel frames are read in parts of ${partBytes} bytes`, async () => {
+    it(`tunnel frames that arrive in parts of ${partBytes} bytes are read`, async () => {
       const { said } = await exchange(partBytes, "");
       assert.equal(said, SAID);
     });

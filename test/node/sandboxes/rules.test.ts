@@ -103,7 +103,7 @@ describe("the keys of suspended sandboxes", () => {
     ["BUNDLE_MISMATCH", "without the hypervisor", { daemon: { ...present.daemon, features: new Map() } }],
     ["CPU_CLASS_MISMATCH", "with another processor", { cpuClass: "d" }],
   ] as const) {
-    test(`snapshot keys are rejected ${what}: ${code}`, () => {
+    test(`comparing snapshot keys on a host ${what} fails with ${code}`, () => {
       const compare = (): unknown => differences("box", keys, { ...present, ...changed } as Present);
       assert.throws(compare, (error) => error instanceof SandboxError && error.code === code);
     });

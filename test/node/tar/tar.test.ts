@@ -43,8 +43,8 @@ async function* archive(entries: readonly Entry[], end: Buffer = TAR_END): Async
 
 /** Registers a test of local files twice: a thread copies them, and the calling thread does. */
 function itOnBothThreads(title: string, test: () => Promise<void>): void {
-  it(`${title} (a thread)`, test);
-  it(`${title} (this thread)`, async () => {
+  it(`${title} (copied by a thread)`, test);
+  it(`${title} (copied by the calling thread)`, async () => {
     using _ = allowBlocking();
     await test();
   });

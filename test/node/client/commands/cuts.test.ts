@@ -59,7 +59,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     for (let at = 0; at < input.length; at += PIECE_BYTES) yield input.subarray(at, at + PIECE_BYTES);
   }
 
-  test(`a resuming client's pipe is complete after ${CUTS} cuts`, async () => {
+  test(`a kept command's input and output are complete after ${CUTS} lost connections`, async () => {
     const copy = join(directory, "resumed");
     using client = through();
     const events = new Map<string, number>();
@@ -84,7 +84,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     assert.ok((events.get("disconnected") ?? 0) > CUTS / 2, `lost ${events.get("disconnected")} times`);
   });
 
-  test(`successive clients' stored output is complete after ${CUTS} cuts`, async () => {
+  test(`output that successive clients store is complete after ${CUTS} lost connections`, async () => {
     const copy = join(directory, "stored");
     {
       using client = clientOf(agent);

@@ -88,7 +88,7 @@ describe("an address vsock+unix", () => {
     ["closes", /the connection was closed/],
     ["greets", /answered CONNECT 7071 with "220 mail.example ready" instead of OK/],
   ] as const)
-    test(`a VMM that ${behaviour} fails calls in time`, async () => {
+    test(`calls fail with UNAVAILABLE if the VMM ${behaviour}`, async () => {
       await using device = await vmm(behaviour);
       const { status, message } = await failureAt(device.address, { connectTimeoutMs: 3_000 });
       assert.equal(status, "UNAVAILABLE");
@@ -133,7 +133,7 @@ describe("several addresses", () => {
     "answers OK and half a frame",
     "closes",
   ] as const)
-    test(`a VMM that ${behaviour} is skipped in time`, async () => {
+    test(`the client uses the next address if the VMM ${behaviour}`, async () => {
       await using device = await vmm(behaviour);
       const second = `unix:${agent.socketPath}`;
       using client = connect(options([device.address, second], { connectTimeoutMs: 2_000 }));
@@ -145,7 +145,7 @@ describe("several addresses", () => {
     ["never answers", "the VMM does not answer CONNECT 7071"],
     ["answers OK and nothing more", "it accepts the connection but does not do a TLS handshake"],
   ] as const)
-    test(`a VMM that ${behaviour} is skipped in time, with TLS too`, async () => {
+    test(`with TLS, the client uses the next address if the VMM ${behaviour}`, async () => {
       await using device = await vmm(behaviour);
       const tcp = optionsFor(agent);
       const failures: string[] = [];

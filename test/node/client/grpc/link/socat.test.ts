@@ -97,7 +97,7 @@ describe("a client in a process that has no file descriptors left", () => {
     ["a bridge", { bridge: ["cat"] }],
     ["vsock:CID:PORT", { address: ADDRESS }],
   ] as const)
-    test(`without file descriptors, ${name} fails the call and not the process`, async () => {
+    test(`without free file descriptors, a call over ${name} fails and the process continues`, async () => {
       const program = directory.at("program.ts");
       const text = `import { closeSync, openSync } from "node:fs";
         import { connect } from ${JSON.stringify(CLIENT)};

@@ -63,7 +63,7 @@ describe("a bridge command", () => {
     ],
     ["ends without a failure", "echo gone >&2; exit 0", "ended with status 0: gone"],
   ] as const) {
-    test(`a bridge command that ${what} is quoted`, async () => {
+    test(`the error quotes the output of a bridge command that ${what}`, async () => {
       const error = await failureOver("sh", "-c", script);
       assert.deepEqual(
         [error.status, error.code, error.message],
