@@ -57,9 +57,9 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Run commands 8", /^process \d+\n\{\n {2}exitCode: 143,\n {2}signal: 'SIGTERM',$/m],
   ["Run commands 9", /^build true (?:undefined|0)\nstep 1\nstep 2\nstep 3\n0$/m],
   ["Run commands 10", /^SIGHUP true$/m],
-  ["Run commands 11", /^\d+ \[ '.+$/m],
   // Its workload prints nothing.
-  ["Run commands 12", /^0 Linux\n+$/],
+  ["Run commands 11", /^0 Linux\n+$/],
+  ["Run commands 12", /^\d+ \[ '.+$/m],
   ["Files 1", /^first\n\nrst\nnotes file 6 640 \d{4}-\d\d-\d\dT\S+Z\nfalse$/m],
   [
     "Files 2",
