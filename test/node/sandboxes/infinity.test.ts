@@ -14,8 +14,9 @@ const endless = Number.POSITIVE_INFINITY;
 
 const LIMITS: readonly (keyof NodeOptions)[] = ["reachTimeoutMs", "lockTimeoutMs", "settleTimeoutMs"];
 const DURATIONS: readonly (keyof NodeOptions)[] = ["hookTimeoutMs", "credentialLifetimeMs"];
-/** The other numbers: options of methods, ports, and results. */
-const OTHERS = "requestTimeoutMs timeoutMs intervalMs olderThanMs ttlMs vcpus listenPort agentPort credentialsExpireMs";
+const PORTS: readonly (keyof NodeOptions)[] = ["agentPort"];
+/** The other numbers: options of methods, and results. */
+const OTHERS = "requestTimeoutMs timeoutMs intervalMs olderThanMs ttlMs vcpus listenPort credentialsExpireMs";
 /** The files with options of the library's users. */
 const FILES = "{state/node,substrate/{abort,hypeman,spec},operations/ingress,api/*}.ts";
 
@@ -35,7 +36,7 @@ describe("Infinity as the value of an option of sandboxes", () => {
         ([, option]) => option ?? "",
       ),
     );
-    const tested = new Set<string>([...LIMITS, ...DURATIONS, ...OTHERS.split(" ")]);
+    const tested = new Set<string>([...LIMITS, ...DURATIONS, ...PORTS, ...OTHERS.split(" ")]);
     assert.ok(names.length > 10, String(names));
     assert.deepEqual(
       names.filter((name) => !tested.has(name)),
@@ -64,6 +65,9 @@ describe("Infinity as the value of an option of sandboxes", () => {
     for (const field of DURATIONS) await assertRefused(() => openNode(parts, { [field]: endless }), field);
     for (const field of [...LIMITS, ...DURATIONS])
       for (const value of [Number.NaN, -1, "1"]) await assertRefused(() => openNode(parts, { [field]: value }), field);
+    for (const field of PORTS)
+      for (const value of [endless, Number.NaN, 0, 1.5, 65_536, "7071"])
+        await assertRefused(() => openNode(parts, { [field]: value }), field);
     await assertRefused(() => connectHypeman({ apiToken: "token", timeoutMs: Number.NaN }), "timeoutMs");
     using node = await openNode(parts);
     const signal = AbortSignal.abort();

@@ -40,7 +40,7 @@ import {
   bounded,
   CALL_MS,
   callLimits,
-  checkTimes,
+  checkNumbers,
   isOff,
   Journal,
   loadSqlite,
@@ -93,7 +93,7 @@ export class Sandboxes {
   /** Opens the node's journal until `close` is called. Other processes may have it open, too. Sends no request. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
-    checkTimes(options);
+    checkNumbers(options);
     return new Sandboxes(nodeOf(options, await Journal.open(options.stateDirectory, options.readOnly === true)));
   }
 

@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import { LAST_PORT } from "../../../shared/ports.ts";
 import {
+  checkPort,
   type Ingress,
   lasting,
   type OperationOptions,
@@ -204,10 +204,8 @@ function publicationOf({ published = [] }: SandboxEntry, hostname: string, port:
 }
 
 function checkPublication(agentPort: number, port: number, hostname: string, listenPort: number): void {
-  for (const [field, value] of Object.entries({ port, listenPort })) {
-    if (Number.isInteger(value) && value >= 1 && value <= LAST_PORT) continue;
-    throw new SandboxError("INVALID_SPEC", `${field} requires a number from 1 to ${LAST_PORT}`);
-  }
+  checkPort(port, "port");
+  checkPort(listenPort, "listenPort");
   if (DAEMON_PORTS.has(listenPort))
     throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is used by the daemon itself`);
   if (port === agentPort)

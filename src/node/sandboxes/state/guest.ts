@@ -55,6 +55,7 @@ export interface Patience {
 /**
  * Retries an attempt while it fails with GuestError, and rejects at once if it fails with another error. Resolves with
  * the value of the first attempt that succeeds. Rejects with SandboxError (AGENT_UNREACHABLE) once the time is up.
+ *
  * @param what start of the error message, such as "the agent has not answered"
  * @param attempt receives the time that an answer may take, in milliseconds
  * @param signal when it is aborted, the next failure is final

@@ -59,7 +59,7 @@ export {
   type InstanceParts,
   JOURNAL_TAG,
   NODE_TAG,
-  checkTimes,
+  checkNumbers,
   nodeOf,
   type NodeOptions,
   type NodeParts,

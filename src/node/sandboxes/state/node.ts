@@ -2,6 +2,7 @@ import { DEFAULT_PORT } from "../../client/index.ts";
 import {
   checkDuration,
   checkLimit,
+  checkPort,
   type Ingress,
   type Substrate,
   type Tags,
@@ -100,13 +101,14 @@ export interface NodeParts extends InstanceParts {
   readonly dials: Dials;
 }
 
-/** Checks the times in the options. Infinity means no limit. Throws SandboxError (INVALID_SPEC). */
-export function checkTimes(options: NodeOptions): void {
+/** Checks the times and the port in the options. Infinity means no limit. Throws SandboxError (INVALID_SPEC). */
+export function checkNumbers(options: NodeOptions): void {
   const { reachTimeoutMs, settleTimeoutMs, lockTimeoutMs, hookTimeoutMs, credentialLifetimeMs } = options;
   for (const [field, limitMs] of Object.entries({ reachTimeoutMs, settleTimeoutMs, lockTimeoutMs }))
     checkLimit(limitMs, field);
   for (const [field, durationMs] of Object.entries({ hookTimeoutMs, credentialLifetimeMs }))
     checkDuration(durationMs, field);
+  if (options.agentPort !== undefined) checkPort(options.agentPort, "agentPort");
 }
 
 /** Creates the parts of a node. */

@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { LAST_PORT } from "../../../shared/ports.ts";
 import { SandboxError } from "./errors.ts";
 
 /** Tags by key. The substrate accepts at most 50 tags. A key has at most 128 characters, and a value at most 256. */
@@ -119,6 +120,12 @@ export function checkNodeId(nodeId: string): void {
   if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
   const message = `nodeId must be 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, because it becomes the value of a tag`;
   throw new SandboxError("INVALID_SPEC", message);
+}
+
+/** Throws SandboxError (INVALID_SPEC) unless the value is a TCP port. */
+export function checkPort(port: number, field: string): void {
+  if (Number.isInteger(port) && port >= 1 && port <= LAST_PORT) return;
+  throw new SandboxError("INVALID_SPEC", `${field} must be a port, from 1 to ${LAST_PORT}, not ${String(port)}`);
 }
 
 /** Throws SandboxError (INVALID_SPEC) for an invalid name of a sandbox or snapshot. */
