@@ -19,6 +19,7 @@ import {
   type KeepOptions,
   KEPT,
   type KeptOptions,
+  LISTENERS,
   WORKLOAD_OUTPUT,
   type WorkloadOutputOptions,
 } from "./keep.ts";
@@ -98,7 +99,6 @@ export interface SignalCommandOptions extends CallOptions {
 /** The options of any overload of `start`. */
 export type AnyStartOptions = StartOptions | StartOptions<Buffer> | KeptStartOptions | KeptStartOptions<Buffer>;
 
-const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
 const PROCESS: Names<ProcessOptions> = { stdin: true, input: true, check: true, stdio: true };
 const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...PROCESS, ...LISTENERS, encoding: true, keep: true };
 const KEPT_START: Names<KeptStartOptions> = {
@@ -133,6 +133,14 @@ const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
 /** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
 function isKept(options: AnyStartOptions | null): options is KeptStartOptions | KeptStartOptions<Buffer> {
   return options?.keep !== undefined;
+}
+
+/** How to read a command's outputs: by the caller's callbacks, or as streams of text or bytes. */
+function outputsOf(
+  options: StdioOptions & OutputListeners<never> & { readonly encoding?: "utf8" | "buffer" | undefined },
+): Pick<ProcessParts, "readers" | "isText"> {
+  const isText = isTextIn(options.encoding);
+  return { readers: readersOf(options, !isText), isText };
 }
 
 /** Returns the channel for a call that outlives its connection, and the function that reconnects. */
@@ -188,43 +196,43 @@ export class Commands {
   start(args: readonly string[], options: AnyStartOptions = {}): GuestProcess | GuestProcess<Buffer> {
     checkOptions("the options of start()", options, isKept(options) ? KEPT_START : START);
     const { check = false, encoding, onStdout: _, onStderr: _1, ...start } = options;
-    const isText = isTextIn(encoding);
     return this.#start(args, start, {
-      readers: readersOf(options, !isText),
-      isText,
+      ...outputsOf({ ...options, encoding }),
       checked: check ? args : undefined,
     });
   }
 
   /** Attaches to a kept command, and reads its output as bytes. */
-  attach(name: string, options: AttachOptions & { readonly encoding: "buffer" }): KeptProcess<Buffer>;
+  attach(name: string, options: AttachOptions<Buffer> & { readonly encoding: "buffer" }): KeptProcess<Buffer>;
   /**
    * Attaches to a kept command, whether it is still running or has ended. If another call was attached to the command,
    * that call fails with ABORTED and EXEC_TAKEN_OVER.
    */
-  attach(name: string, options?: AttachOptions & { readonly encoding?: "utf8" | undefined }): KeptProcess;
-  attach(name: string, options: AttachOptions = {}): KeptProcess | KeptProcess<Buffer> {
+  attach(name: string, options?: AttachOptions): KeptProcess;
+  attach(name: string, options: AttachOptions | AttachOptions<Buffer> = {}): KeptProcess | KeptProcess<Buffer> {
     checkOptions("the options of attach()", options, ATTACH);
     const first = { case: "attach", value: attachMessage(name, options) } as const;
-    return this.#kept({ name, first, options }, { hasStdin: true, isText: isTextIn(options.encoding) });
+    return this.#kept({ name, first, options }, { ...outputsOf(options), hasStdin: true });
   }
 
   /** Reads the workload's output as bytes. */
-  workloadOutput(options: WorkloadOutputOptions & { readonly encoding: "buffer" }): WorkloadOutput<Buffer>;
+  workloadOutput(options: WorkloadOutputOptions<Buffer> & { readonly encoding: "buffer" }): WorkloadOutput<Buffer>;
   /**
    * Reads the workload's output. The agent keeps this output only if `Process.output` of the workload's spec says so;
    * otherwise the call fails with WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command.
    * Several readers can read at the same time. A slow reader never slows the workload down.
    */
-  workloadOutput(options?: WorkloadOutputOptions & { readonly encoding?: "utf8" | undefined }): WorkloadOutput;
-  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
+  workloadOutput(options?: WorkloadOutputOptions): WorkloadOutput;
+  workloadOutput(
+    options: WorkloadOutputOptions | WorkloadOutputOptions<Buffer> = {},
+  ): WorkloadOutput | WorkloadOutput<Buffer> {
     checkOptions("the options of workloadOutput()", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
     // This output is never acknowledged. An acknowledgement would have no effect, because the agent drops the oldest
     // output whether or not a client has read it.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
-      { hasStdin: false, isText: isTextIn(options.encoding) },
+      { ...outputsOf(options), hasStdin: false },
     );
   }
 

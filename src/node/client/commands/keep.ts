@@ -12,12 +12,13 @@ import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { ConnectOptions } from "../grpc/link/link.ts";
 import { CALL, type Names } from "../options.ts";
 import type { Plain } from "../plain.ts";
+import type { OutputListeners } from "./stdio.ts";
 
 /** Options of a kept command (message ExecKeep). */
 export interface KeepOptions {
   /**
-   * Name of the command: 1 to 128 of the characters A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use fails with
-   * ALREADY_EXISTS.
+   * Name of the command: 1 to 128 of the characters A-Z, a-z, 0-9, ".", "_" and "-". If a command already has this
+   * name, the call fails with the code EXEC_NAME_IN_USE (status ALREADY_EXISTS).
    */
   readonly name: string;
   /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
@@ -93,8 +94,11 @@ export interface KeptOptions extends CallOptions {
   readonly failOnGap?: boolean | undefined;
 }
 
-/** Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
-export interface AttachOptions extends KeptOptions {
+/**
+ * Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has, even if
+ * another call has read it already. The library reads each output that has a callback.
+ */
+export interface AttachOptions<Output extends string | Buffer = string> extends KeptOptions, OutputListeners<Output> {
   /** Attach only to the command with this `execId`. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
   /**
@@ -106,14 +110,17 @@ export interface AttachOptions extends KeptOptions {
   readonly stderrOffset?: number | undefined;
   /** Receive only the output that the command writes after the attach. */
   readonly fromNow?: boolean | undefined;
-  /** "utf8" (default): the output streams yield text. "buffer": they yield bytes. */
-  readonly encoding?: "utf8" | "buffer" | undefined;
+  /** "utf8" (default): the output streams and the callbacks receive text. "buffer": they receive bytes. */
+  readonly encoding?: (Output extends string ? "utf8" : "buffer") | undefined;
   /** The new size of the command's terminal; ignored for a command without a terminal. */
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
 /** Options of `workloadOutput`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
-export type WorkloadOutputOptions = Omit<AttachOptions, "acknowledge" | "forget" | "terminal">;
+export type WorkloadOutputOptions<Output extends string | Buffer = string> = Omit<
+  AttachOptions<Output>,
+  "acknowledge" | "forget" | "terminal"
+>;
 
 /** The command that a call is attached to (message ExecStarted). */
 export type Attachment = Pick<
@@ -152,10 +159,18 @@ const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   stdinOffset: true,
   fromNow: true,
 };
-export const ATTACH: Names<AttachOptions & KeptPosition> = { ...KEPT, ...FROM, encoding: true, terminal: true };
+export const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
+export const ATTACH: Names<AttachOptions & KeptPosition> = {
+  ...KEPT,
+  ...FROM,
+  ...LISTENERS,
+  encoding: true,
+  terminal: true,
+};
 export const WORKLOAD_OUTPUT: Names<WorkloadOutputOptions & KeptPosition> = {
   ...CALL,
   ...FROM,
+  ...LISTENERS,
   encoding: true,
   resume: true,
   onEvent: true,
@@ -203,7 +218,10 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
  * Creates the content of the attach frame. Without a name, the frame attaches to the workload's output. Throws
  * GuestError (INVALID_ARGUMENT).
  */
-export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
+export function attachMessage(
+  name: string | undefined,
+  options: Omit<AttachOptions, keyof OutputListeners | "encoding">,
+): ExecAttach {
   return fromArguments("the options of attach() are invalid", () => {
     const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
     const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;

@@ -105,6 +105,13 @@ export function ownersOf({ keepOwners, uid, gid }: CopyOptions): Owners {
 
 /** Options of `upload`. */
 export interface UploadOptions extends WriteTreeOptions, CopyOptions {
+  /** Create the directory in the guest, with missing parents. Default: true. */
+  readonly parents?: boolean | undefined;
+  /**
+   * Replace existing files and links. If false, each file that exists counts as failed; to skip such files, use
+   * `keepExisting`. Default: true.
+   */
+  readonly overwrite?: boolean | undefined;
   /**
    * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
    * rejects with COPY_INCOMPLETE.

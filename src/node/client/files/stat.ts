@@ -37,8 +37,10 @@ export function typeOf(type: TypeNumber): FileType {
 }
 
 /** Attributes of an entry (message StatPathResponse, stat(2)). */
-export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "linkTarget"> & {
+export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "linkTarget" | "mtime"> & {
   readonly type: FileType;
+  /** Modification time (st_mtime). `mtimeNanos` has the nanoseconds since the last full second. */
+  readonly mtime: Date;
   /** Inode number as a decimal text, because a JavaScript number cannot express all numbers of 64 bits. */
   readonly inode: string;
   /**
@@ -68,6 +70,8 @@ export function attributesOf(message: StatPathResponse): FileAttributes {
   return {
     type: typeOf(type),
     ...fields,
+    // Every agent sends it.
+    mtime: fields.mtime ?? new Date(0),
     inode: String(message.inode),
     ...(linkTarget.length > 0 && { linkTarget }),
     ...(Object.fromEntries(seconds) as Partial<FileAttributes>),

@@ -29,6 +29,19 @@ describe("callbacks and check of a started command", () => {
     assert.deepEqual(pieces, { out: "aäb", err: "err\n" });
   });
 
+  test("the output callbacks of attach() receive all output before wait() resolves", async () => {
+    const keep = { name: "called" } as const;
+    await client.start(["sh", "-c", "printf ä; echo err >&2; read line; echo $line"], { keep, stdin: true }).detach();
+    const pieces = { out: "", err: "" };
+    const attached = client.commands.attach("called", {
+      onStdout: (piece) => (pieces.out += piece),
+      onStderr: (piece) => (pieces.err += piece),
+    });
+    attached.stdin.end("more\n");
+    assert.equal((await attached.wait()).exitCode, 0);
+    assert.deepEqual(pieces, { out: "ämore\n", err: "err\n" });
+  });
+
   test('callbacks of start() receive bytes with encoding: "buffer"', async () => {
     const bytes: Buffer[] = [];
     const started = client.start(["printf", "ä"], { encoding: "buffer", onStdout: (piece) => bytes.push(piece) });
