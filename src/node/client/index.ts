@@ -79,6 +79,14 @@ export {
   restoreSequence,
   type RestoreWarning,
 } from "./lifecycle/restore.ts";
+export type {
+  HooksSpec,
+  HookSpec,
+  KeepOutputSpec,
+  ProcessOutputSpec,
+  ProcessSpec,
+  ReadyCommandSpec,
+} from "./lifecycle/specs.ts";
 export { CONNECTION_CHANNEL, type ConnectionEvent } from "./grpc/tracing.ts";
 export type { Forwarding, ForwardOptions } from "./ports/forward.ts";
 export type { Ports, WaitForPortOptions } from "./ports/ports.ts";

@@ -1,3 +1,11 @@
+export type {
+  HooksSpec,
+  HookSpec,
+  KeepOutputSpec,
+  ProcessOutputSpec,
+  ProcessSpec,
+  ReadyCommandSpec,
+} from "../client/index.ts";
 export {
   type Capacity,
   checkApiToken,

@@ -1,7 +1,14 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { connect, DEFAULT_SERVER_NAME, type GuestClient, type TcpOptions } from "../client/index.ts";
+import {
+  connect,
+  DEFAULT_SERVER_NAME,
+  type GuestClient,
+  type HooksSpec,
+  type ProcessSpec,
+  type TcpOptions,
+} from "../client/index.ts";
 import { agentVariables, CredentialsError, issueCredentials, readClientCredentials } from "../credentials/index.ts";
 import { type AgentEnd, AgentProcess } from "./agent-process.ts";
 import { TestAgentError } from "./errors.ts";
@@ -19,10 +26,10 @@ const PORT_ATTEMPTS = 10;
 export interface TestAgentOptions {
   /** Program and arguments of the workload. Default: no workload; the agent runs until it is stopped. */
   readonly workload?: readonly string[] | undefined;
-  /** The other fields of `Process` as proto3 JSON: `env`, `cwd`, `user`, `ready_cmd`, `stop_grace_ms` (default 1 s). */
-  readonly process?: object | undefined;
-  /** `Hooks` as proto3 JSON: `pre_snapshot` and `post_restore`, each with `args`. Default: none. */
-  readonly hooks?: object | undefined;
+  /** The other properties of the workload, such as its variables. `stopGraceMs` is 1 s by default. */
+  readonly process?: Omit<ProcessSpec, "args"> | undefined;
+  /** The hooks that run before a snapshot and after a restore. Default: none. */
+  readonly hooks?: HooksSpec | undefined;
   /**
    * Path of the guest-agent program. Default: the variable GUEST_AGENT, otherwise the built program beside this
    * package.
@@ -105,11 +112,13 @@ function testAgent(directory: string, connection: TcpOptions, agent: AgentProces
 /** The agent's whole environment. Of the test's own environment it inherits only PATH. */
 function environment(directory: string, options: TestAgentOptions): Readonly<Record<string, string>> {
   const { workload = [], process: rest, hooks } = options;
+  // Set the default only if neither spelling is given, because the agent refuses a spec with both spellings of a field.
+  const isDefault = (rest?.stopGraceMs ?? rest?.stop_grace_ms) === undefined;
   return {
     PATH: process.env["PATH"] ?? "/usr/local/bin:/usr/bin:/bin",
     ...agentVariables(directory),
     SVC_WORKLOAD_SOCKET: join(directory, "workload.sock"),
-    SVC_PROCESS_SPEC: JSON.stringify({ stop_grace_ms: STOP_GRACE_MS, ...rest, args: workload }),
+    SVC_PROCESS_SPEC: JSON.stringify({ ...rest, ...(isDefault && { stopGraceMs: STOP_GRACE_MS }), args: workload }),
     ...(hooks && { SVC_HOOKS_SPEC: JSON.stringify(hooks) }),
   };
 }

@@ -181,7 +181,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
 
   test("`create` fails with AGENT_ENDED if the agent rejects its specs", async () => {
     const { consoleTail } = await assertRefused(
-      node.create({ ...SPEC, process: { args: "no list" } }),
+      node.create({ ...SPEC, process: { args: ["sleep", "1000"], cwd: "relative" } }),
       "AGENT_ENDED",
       /status 78/,
     );

@@ -65,6 +65,28 @@ describe("an agent for tests", () => {
     assert.equal((await client.snapshots.hook("post-restore")).ran, false);
   });
 
+  test("a test agent accepts the properties of its specs in camel case", async () => {
+    await using agent = await startTestAgent({
+      agent: program,
+      workload: ["sh", "-c", "echo up; exec sleep 1000"],
+      process: {
+        env: { COLOUR: "blue", NONE: undefined },
+        cwd: "/",
+        readyCmd: { args: ["false"], intervalMs: 60_000, timeoutMs: 1_000 },
+        stopGraceMs: 2_000,
+        output: { keep: { bufferBytes: 65_536 } },
+      },
+      hooks: { postRestore: { args: ["sh", "-c", "echo $COLOUR $SIZE"], env: { SIZE: "large" }, cwd: "/tmp" } },
+    });
+    const client = agent.client();
+    assert.equal((await client.health()).ready, false);
+    const output = client.commands.workloadOutput();
+    for await (const text of output.stdout) if (text === "up\n") break;
+    const { ran, stdoutTail } = await client.snapshots.hook("post-restore");
+    assert.deepEqual([ran, stdoutTail], [true, "blue large\n"]);
+    assert.equal((await client.stop()).stopGraceMs, 2_000);
+  });
+
   test("a test agent ends with its workload's status", async () => {
     const go = join(directory, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });

@@ -2,7 +2,7 @@ import { cp, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
-import { DEFAULT_SERVER_NAME } from "../../client/index.ts";
+import { DEFAULT_SERVER_NAME, type HooksSpec, type ProcessSpec } from "../../client/index.ts";
 import {
   agentVariables,
   type ClientCredentials,
@@ -195,7 +195,7 @@ export class CredentialStore {
   }
 
   /** Packs the guest's credential files and both specs into a .tar.gz, from which the substrate creates a volume. */
-  async archive(name: string, processSpec: object, hooksSpec: object): Promise<Buffer> {
+  async archive(name: string, processSpec: ProcessSpec, hooksSpec: HooksSpec): Promise<Buffer> {
     const specs = [
       { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },
       { path: HOOKS_FILE, content: Buffer.from(JSON.stringify(hooksSpec)) },

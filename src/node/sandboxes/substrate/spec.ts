@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { LAST_PORT } from "../../../shared/ports.ts";
+import type { HooksSpec, ProcessSpec } from "../../client/index.ts";
 import { SandboxError } from "./errors.ts";
 
 /** Tags by key. The substrate accepts at most 50 tags. A key has at most 128 characters, and a value at most 256. */
@@ -15,12 +16,12 @@ export interface SandboxSpec {
   /** Name of the sandbox: at most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * The workload, as the message `Process` in proto3 JSON. It may contain declared secrets. Default: no workload, so
-   * that only the agent runs.
+   * The workload. It may contain declared secrets. The agent checks the values: if it refuses one, `create` rejects
+   * with AGENT_ENDED, and the error has the reason. Default: no workload, so that only the agent runs.
    */
-  readonly process?: object | undefined;
-  /** The message `Hooks` in proto3 JSON. */
-  readonly hooks?: object | undefined;
+  readonly process?: ProcessSpec | undefined;
+  /** The hooks that run before a snapshot and after a restore. Default: none. */
+  readonly hooks?: HooksSpec | undefined;
   /** Keys that begin with "svc." are reserved for the node. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../../shared/errors.ts";
 import { DEFAULT_PORT } from "../../../client/index.ts";
-import type { IdleAction, SandboxSpec } from "../../../sandboxes/index.ts";
+import type { HooksSpec, IdleAction, ProcessSpec, SandboxSpec } from "../../../sandboxes/index.ts";
 import { CliError, parseCount, parseDurationMs, quoted, UsageError, type Subcommand } from "../../cli/index.ts";
 import { AGENT_OPTION, ENVIRONMENT_OPTIONS, sandboxObject, WAIT_OPTION } from "../../sandbox/index.ts";
 import { defineVerb, variablesOf } from "./verb.ts";
@@ -132,7 +132,7 @@ it is the workload's command. Without a command, --process or the image says wha
   },
 });
 
-async function specOf(path: string): Promise<{ readonly env?: Readonly<Record<string, string>> }> {
+async function specOf(path: string): Promise<ProcessSpec & HooksSpec> {
   let text;
   try {
     text = await readFile(path, "utf8");
