@@ -23,7 +23,7 @@ import {
   WORKLOAD_OUTPUT,
   type WorkloadOutputOptions,
 } from "./keep.ts";
-import type { KeptParts } from "./kept-call.ts";
+import type { KeptParts } from "./kept-state.ts";
 import { KeptProcess, type WorkloadOutput } from "./kept-process.ts";
 import type { RunResult } from "./command-error.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";

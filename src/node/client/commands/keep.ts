@@ -13,6 +13,7 @@ import type { ConnectOptions } from "../grpc/link/link.ts";
 import { CALL, type Names } from "../options.ts";
 import type { Plain } from "../plain.ts";
 import type { OutputListeners } from "./stdio.ts";
+import type { Frame } from "./wire.ts";
 
 /** Options of a kept command (message ExecKeep). */
 export interface KeepOptions {
@@ -246,4 +247,18 @@ export function keepUnsupported(agentVersion: string | undefined, what: string =
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
   const message = `${who} cannot keep ${what}: it is older than this client`;
   return failure("FAILED_PRECONDITION", "KEEP_UNSUPPORTED", message);
+}
+
+/**
+ * Returns KEEP_UNSUPPORTED if the error of a first call shows that the agent is too old, and otherwise the error. An
+ * agent that does not know the attach frame fails with FRAME_ORDER. An agent that does not know the field `workload`
+ * looks up a command with an empty name, and fails with EXEC_UNKNOWN. A newer agent fails a request for the workload's
+ * output with EXEC_UNKNOWN only if the request has an `exec_id`.
+ */
+export function orOlderAgent(error: GuestError, first: Frame, agentVersion: string | undefined): GuestError {
+  if (first.case !== "attach") return error;
+  const { workload = false, execId = "" } = first.value ?? {};
+  const isNameless = workload && execId === "" && error.reason === "EXEC_UNKNOWN";
+  if (error.reason !== "FRAME_ORDER" && !isNameless) return error;
+  return keepUnsupported(agentVersion, workload ? "the workload's output" : undefined);
 }

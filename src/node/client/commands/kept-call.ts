@@ -7,15 +7,16 @@ import {
   type ExecStarted,
   TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import type { CallOptions, Channel } from "../grpc/channel.ts";
+import type { CallOptions } from "../grpc/channel.ts";
 import { abortedError, failure, type GuestError } from "../errors/errors.ts";
 import { RedialledChannel } from "../grpc/link/redialled.ts";
 import { growingPauses, retried } from "../grpc/retry.ts";
 import { isRefusal, isTransient } from "../errors/transient.ts";
-import { type Deferred, deferred } from "../deferred.ts";
-import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
+import { deferred } from "../deferred.ts";
+import { type KeptPosition, keepUnsupported, orOlderAgent, resumeTimeoutOf } from "./keep.ts";
 import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
-import { OwnCommand } from "./own-command.ts";
+import type { KeptParts, KeptState } from "./kept-state.ts";
+import { cancelUnconfirmed, hungUp, isGone, OwnCommand } from "./own-command.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
 /** Time limit for an agent to answer an attach. If the agent stays silent, the next attempt connects again. */
@@ -28,38 +29,6 @@ const FORGET_MS = 2_000;
 const WAITING_SIGNALS = 64;
 /** The output names, indexed by the numbers of the enum ExecStream. */
 const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
-
-/** Parameters of a KeptCall. */
-export interface KeptParts {
-  readonly name: string;
-  readonly first: Extract<Frame, { readonly case: "start" | "attach" }>;
-  readonly options: KeptOptions;
-  readonly channel: Channel;
-  /** Creates a channel to the agent. The caller closes it. */
-  readonly dial: () => Promise<Channel>;
-  /** Whether to dial at every attempt, as credentials may change. If false, the existing channel reconnects by itself. */
-  readonly alwaysDials: boolean;
-}
-
-/**
- * State of the successive calls of one kept command. From every state, the next state can be "over".
- *
- *     starting ──► attached ──► exited ──► over
- *                   │    ▲
- *       connection  ▼    │  agent has answered
- *       lost      reconnecting
- */
-type State =
-  /** The agent has not answered the first call yet. */
-  | { readonly kind: "starting"; readonly call: ExecCall }
-  /** The agent has answered this call: frames can be sent. */
-  | { readonly kind: "attached"; readonly call: ExecCall }
-  /** The connection is lost. `call` is the attempt in progress, which the agent has not answered yet. */
-  | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
-  /** The client has received the exit frame; the agent is about to end the call. */
-  | { readonly kind: "exited"; readonly call: ExecCall }
-  /** The listener has been notified of the end. */
-  | { readonly kind: "over"; readonly call?: undefined };
 
 /**
  * Presents the successive calls of a kept command as one call. After a reconnect, requests only the output that it has
@@ -80,12 +49,14 @@ export class KeptCall implements ExecWire {
   #dialsNext: boolean;
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
   #listener: ExecListener | undefined;
-  #state: State;
+  #state: KeptState;
   /** The agent's first answer; undefined until it arrives. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
   /** Why the call failed. Undefined while the call runs, and after it ended because the command exited. */
   #failure: GuestError | undefined;
+  /** Whether `hangUp` was called. If so, the call stays open until the command has ended. */
+  #hangsUp = false;
   readonly input: KeptInput = new KeptInput();
 
   /** Throws GuestError for invalid options, a closed channel or an aborted signal. */
@@ -133,17 +104,41 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Ends the call and its command: the agent sends SIGHUP, and SIGKILL 5 s later. Afterwards the command's name is
-   * free. Sends nothing if the call is over, because another client's command may have the name by then.
+   * Ends the command and then the call: the agent sends SIGHUP, and SIGKILL 5 s later. Afterwards the command's name is
+   * free. While disconnected, does this after the reconnect. Sends nothing if the call is over, because another
+   * client's command may have the name by then.
    */
   hangUp(): void {
     const { kind, call } = this.#state;
-    if (kind === "over") return;
-    if (kind === "starting") this.#own.hangUpOnceAnswered(call);
-    else this.#own.hangUp().catch(() => undefined);
-    const error = failure("CANCELLED", "HUNG_UP", "the agent sends SIGHUP to the command");
-    if (kind === "starting") this.#leave(error);
-    else this.#fail(error);
+    if (kind === "over" || this.#hangsUp) return;
+    if (kind === "starting") {
+      this.#own.hangUpOnceAnswered(call);
+      this.#leave(hungUp());
+      return;
+    }
+    this.#hangsUp = true;
+    if (call !== undefined && kind !== "reconnecting") this.#endCommand(call);
+  }
+
+  /** Makes the agent end the command, and ends this call afterwards. Reconnects if the connection is lost meanwhile. */
+  #endCommand(call: ExecCall): void {
+    const failed = (error: GuestError): void => {
+      // If the call has already lost its connection, the command is ended after the reconnect.
+      if (call !== this.#state.call) return;
+      if (this.#state.kind === "attached" && this.#mayReconnect(error)) {
+        call.cancel();
+        this.#reconnect(error);
+      } else this.#failHangUp(error);
+    };
+    this.#own.hangUp().then(
+      () => this.#fail(hungUp()),
+      (error: unknown) => failed(error as GuestError),
+    );
+  }
+
+  #failHangUp(error: GuestError): void {
+    const hasEnded = this.#state.kind === "exited" || isGone(error);
+    this.#fail(hasEnded ? hungUp() : cancelUnconfirmed(this.#parts.name, error));
   }
 
   /**
@@ -205,6 +200,14 @@ export class KeptCall implements ExecWire {
   /** Handles the agent's answer to a call. */
   #onAnswer(started: ExecStarted, call: ExecCall): void {
     const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
+    if (this.#hangsUp && answer !== undefined) {
+      // Send no input and compare no offsets, because the command must end in any case.
+      this.#state = { kind: "attached", call };
+      answer.resolve(undefined);
+      this.#parts.options.onEvent?.({ kind: "reconnected" });
+      this.#endCommand(call);
+      return;
+    }
     const asked = this.#continuation();
     // An agent that does not know ExecStart.keep runs the command as an ordinary command, which ends with its call.
     if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
@@ -273,11 +276,12 @@ export class KeptCall implements ExecWire {
   #onFailed(error: GuestError): void {
     switch (this.#state.kind) {
       case "starting":
-        this.#fail(this.#asOlder(error));
+        this.#fail(orOlderAgent(error, this.#parts.first, this.#channel.current.agentVersion));
         return;
       case "attached":
-        if (this.#resumeTimeoutMs > 0 && this.#isTransient(error)) this.#reconnect(error);
-        else this.#fail(error);
+        if (this.#mayReconnect(error)) this.#reconnect(error);
+        // After `hangUp`, the call ends when the agent has answered whether the command has ended.
+        else if (!this.#hangsUp) this.#fail(error);
         return;
       case "reconnecting":
         this.#state.answer?.reject(error);
@@ -289,23 +293,14 @@ export class KeptCall implements ExecWire {
     }
   }
 
-  /**
-   * Recognises agents that are too old. An agent that does not know the attach frame fails with FRAME_ORDER. An agent
-   * that does not know the field `workload` looks up a command with an empty name, and fails with EXEC_UNKNOWN. A newer
-   * agent fails a request for the workload's output with EXEC_UNKNOWN only if the request has an `exec_id`.
-   */
-  #asOlder(error: GuestError): GuestError {
-    const { case: kind, value } = this.#parts.first;
-    const isWorkload = kind === "attach" && value?.workload === true;
-    const isNameless = isWorkload && value.execId === "" && error.reason === "EXEC_UNKNOWN";
-    if (kind !== "attach" || (error.reason !== "FRAME_ORDER" && !isNameless)) return error;
-    return keepUnsupported(this.#channel.current.agentVersion, isWorkload ? "the workload's output" : undefined);
-  }
-
   /** Whether another attempt may succeed: the connection failed, or the client's credentials may not be up to date yet. */
   #isTransient(error: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
     return isTransient(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
+  }
+
+  #mayReconnect(error: GuestError): boolean {
+    return this.#resumeTimeoutMs > 0 && this.#isTransient(error);
   }
 
   #reconnect(lost: GuestError): void {
@@ -317,7 +312,10 @@ export class KeptCall implements ExecWire {
       untilMs: performance.now() + this.#resumeTimeoutMs,
       signal: this.#over.signal,
       isTransient: (error) => this.#isTransient(error as GuestError),
-    }).catch((error: unknown) => this.#fail(error as GuestError));
+    }).catch((error: unknown) => {
+      if (this.#hangsUp) this.#failHangUp(error as GuestError);
+      else this.#fail(error as GuestError);
+    });
   }
 
   /** Makes one attempt to reconnect. Resolves when the agent has answered, or when the call is over. */
@@ -356,6 +354,8 @@ export class KeptCall implements ExecWire {
   };
 
   #end(): void {
+    // After `hangUp`, the call ends when the agent has also ended the other processes of the command.
+    if (this.#hangsUp) return;
     const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
     const end = (): void => {
       if (this.#state.kind === "over") return;

@@ -1,6 +1,7 @@
 import { deferred } from "../deferred.ts";
 import type { Attachment, KeptPosition } from "./keep.ts";
-import { KeptCall, type KeptParts } from "./kept-call.ts";
+import { KeptCall } from "./kept-call.ts";
+import type { KeptParts } from "./kept-state.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /**
@@ -65,7 +66,9 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
 
   /**
    * Ends the command as if it were not kept, and makes the agent forget it: the agent sends SIGHUP, and SIGKILL 5 s
-   * later. `wait()` rejects at once. If the agent has not answered the start yet, the command is ended after the
+   * later. `wait()` then rejects with HUNG_UP, as soon as the command has ended. While the connection is lost, `resume`
+   * first reconnects. If the agent cannot be reached, `wait()` rejects with CANCEL_UNCONFIRMED: the command may still
+   * run. If the agent has not answered the start yet, `wait()` rejects at once, and the command is ended after the
    * answer. Does nothing if the call is over: after `detach()`, a failed start, a takeover, or a lost connection
    * without `resume`. In these cases, call `commands.end` with the command's name.
    */

@@ -1,4 +1,5 @@
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { failure, type GuestError } from "../errors/errors.ts";
 import type { RedialledChannel } from "../grpc/link/redialled.ts";
 import type { ExecCall } from "./wire.ts";
 
@@ -66,4 +67,20 @@ export class OwnCommand {
     const request = { name: this.#name, execId, ...how };
     await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { requestTimeoutMs }));
   }
+}
+
+/** Whether the agent knows no such command: it has ended, and the agent has forgotten it. */
+export function isGone({ reason }: GuestError): boolean {
+  return reason === "EXEC_UNKNOWN";
+}
+
+/** The error of a command that the agent ends, because its caller has cancelled it. */
+export function hungUp(): GuestError {
+  return failure("CANCELLED", "HUNG_UP", "the command was cancelled: the agent sends SIGHUP to it");
+}
+
+/** The error of a cancelled command that the agent may not have ended. */
+export function cancelUnconfirmed(name: string, cause: GuestError): GuestError {
+  const message = `the cancelled command may still run: ${cause.message}; call commands.end("${name}")`;
+  return failure("CANCELLED", "CANCEL_UNCONFIRMED", message, cause);
 }

@@ -42,6 +42,7 @@ const CODES = {
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
   // Commands.
+  CANCEL_UNCONFIRMED: "end the command by commands.end() once the agent can be reached",
   COMMAND_FAILED: "",
   COMMAND_CUT_OFF: "start the command with keep, so that it outlives its connection",
   DETACHED: "",

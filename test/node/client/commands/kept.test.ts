@@ -4,7 +4,13 @@ import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import type { KeptEvent, KeptOptions, KeptProcess } from "../../../../src/node/client/index.ts";
+import {
+  type GuestError,
+  isTransient,
+  type KeptEvent,
+  type KeptOptions,
+  type KeptProcess,
+} from "../../../../src/node/client/index.ts";
 import type { ExecFrame } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { type EndExecRequest, ExecSessions } from "../../../../src/shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -188,7 +194,7 @@ describe("a kept command", () => {
     assert.equal((await shell.wait()).exitCode, 3);
   });
 
-  test("wait() of a disconnected kept command rejects on timeout, cancel() and abort", async () => {
+  test("wait() of a disconnected kept command rejects on timeout and abort", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const start = async (name: string, options: KeptOptions) => {
@@ -200,24 +206,74 @@ describe("a kept command", () => {
     };
     const controller = new AbortController();
     const impatient = await start("impatient", { resume: { timeoutMs: 300 } });
-    const cancelled = await start("cancelled", { resume: true });
     const aborted = await start("aborted", { resume: true, signal: controller.signal });
-    const late = await start("late", { resume: true, requestTimeoutMs: 60_000 });
+    const cancelled = await start("cancelled", { resume: true, signal: controller.signal });
     proxy.cut();
-    for (const { lost } of [impatient, cancelled, aborted, late]) await lost;
+    for (const { lost } of [impatient, aborted, cancelled]) await lost;
     cancelled.command.cancel();
     controller.abort("enough");
-    const failures = await Promise.all([impatient, cancelled, aborted].map(({ command }) => failureOf(command.wait())));
+    const failures = await Promise.all([impatient, aborted, cancelled].map(({ command }) => failureOf(command.wait())));
     assert.deepEqual(
       failures.map(({ status, cause }) => [status, typeof cause === "string" ? cause : ""]),
       [
         ["UNAVAILABLE", ""],
-        ["CANCELLED", ""],
+        ["CANCELLED", "enough"],
         ["CANCELLED", "enough"],
       ],
     );
-    late.command.cancel();
-    for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.commands.end(name);
+    for (const name of ["impatient", "aborted", "cancelled"]) await client.commands.end(name);
+  });
+
+  test("a kept command that is cancelled while disconnected ends after the reconnect", async () => {
+    await using proxy = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const { options, next } = watched({ resume: true });
+    const command = through.start(["cat"], { stdin: true, keep: { name: "cancelled-late" }, ...options });
+    await command.attached;
+    const [lost, back] = [next("disconnected"), next("reconnected")];
+    proxy.cut();
+    await lost;
+    command.cancel();
+    const failure = failureOf(command.wait());
+    assert.equal((await stateOf("cancelled-late"))?.exit, undefined);
+    proxy.mend();
+    await back;
+    const { status, code } = await failure;
+    assert.deepEqual([status, code], ["CANCELLED", "HUNG_UP"]);
+    assert.equal(await stateOf("cancelled-late"), undefined);
+  });
+
+  test("wait() rejects with CANCEL_UNCONFIRMED if a cancelled command may still run", async () => {
+    await using proxy = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: proxy.port });
+    const { options, next } = watched({ resume: { timeoutMs: 300 } });
+    const [disconnected, undetected] = [
+      through.start(["sleep", "1000"], { keep: { name: "unreached" }, ...options }),
+      through.start(["sleep", "1000"], { keep: { name: "undetected" } }),
+    ];
+    await Promise.all([disconnected.attached, undetected.attached]);
+    const lost = next("disconnected");
+    // The client has not yet noticed that its connection is lost.
+    proxy.cut();
+    undetected.cancel();
+    await lost;
+    disconnected.cancel();
+    for (const command of [disconnected, undetected]) {
+      const error = await failureOf(command.wait());
+      assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "CANCEL_UNCONFIRMED", false]);
+      assert.match(error.message, /may still run: .*; call commands\.end\("un(?:reached|detected)"\)$/);
+      assert.equal((error.cause as GuestError).status, "UNAVAILABLE");
+    }
+    for (const name of ["unreached", "undetected"]) await client.commands.end(name);
+  });
+
+  test("wait() of a kept command rejects when cancel() has ended the command", async () => {
+    const script = "trap 'echo bye; exit 3' HUP; echo up; while :; do sleep 0.05; done";
+    const command = client.start(["sh", "-c", script], { keep: { name: "awaited" } });
+    await readUntil(command, "up\n");
+    command.cancel();
+    assert.equal((await failureOf(command.wait())).code, "HUNG_UP");
+    assert.equal(await stateOf("awaited"), undefined);
   });
 
   test("cancel() sends SIGHUP to a kept command and forgets it", async () => {
