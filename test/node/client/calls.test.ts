@@ -1,8 +1,14 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { describe, test } from "node:test";
-import { type CallOptions, type GuestReadStream, type GuestClient } from "../../../src/node/client/index.ts";
+import {
+  type CallOptions,
+  type GuestReadStream,
+  type GuestClient,
+  isTransient,
+} from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { UsageService } from "../../../src/shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
 
@@ -106,6 +112,16 @@ describe("aborting", () => {
       await agent.cancelled("ReadFile");
     });
   }
+
+  test("leaving a stream rejects its pending read with STREAM_LEFT", async () => {
+    await using agent = await startStandIn({ service: UsageService });
+    const watch = agent.client.watchUsage();
+    const pending = failureOf(watch.next());
+    await agent.called("WatchUsage");
+    await watch.return?.();
+    const error = await pending;
+    assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "STREAM_LEFT", false]);
+  });
 
   test("aborting completeRestore() ends it before its first call and during the hook", async () => {
     await using agent = await startStandIn({

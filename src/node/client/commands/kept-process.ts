@@ -60,7 +60,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     await this.attached;
     await this.#wire.input.allTaken(INPUT_QUIET_MS, INPUT_TAKEN_MS);
     const { position } = this;
-    super.cancel();
+    this.#wire.cancel();
     return position;
   }
 
@@ -82,7 +82,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     const timer = setTimeout(resolve, ANSWER_MS, undefined);
     await Promise.race([this.detach().catch(() => undefined), promise]);
     clearTimeout(timer);
-    super.cancel();
+    this.#wire.cancel();
   }
 
   /** Called when the reader leaves a loop over an output. Only detaches, so that the command continues to run. */

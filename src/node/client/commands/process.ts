@@ -9,6 +9,7 @@ import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
 import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
 import { CommandError } from "./command-error.ts";
+import { hungUp } from "./own-command.ts";
 import { inheritInput, type OutputReaders, readThrough } from "./stdio.ts";
 import { inputStream, type OutputReadable, OutputStream } from "./streams.ts";
 import type { ExecWire } from "./wire.ts";
@@ -149,8 +150,13 @@ export class GuestProcess<Output extends string | Buffer = string> {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
-  /** Cancels the call. The agent then sends SIGHUP to the command's session, and SIGKILL 5 s later. */
+  /**
+   * Cancels the call. The agent then sends SIGHUP to the command's session, and SIGKILL 5 s later. `wait()` rejects
+   * with HUNG_UP at once, without an exit code, while the command may still run for these 5 s. To wait for the
+   * command's end, call `kill()` instead, and then `wait()`.
+   */
   cancel(): void {
+    this.#abandoned ??= { error: hungUp() };
     this.#wire.cancel();
   }
 

@@ -33,7 +33,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // indefinitely.
       left.abort();
       // Report the end here, because `return` of a generator that was never started runs none of its code.
-      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the caller stopped reading the stream before its end"));
+      reception.onEnd?.(streamLeft());
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {
@@ -50,12 +50,19 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.decode(message);
       reception.onEnd?.();
     } catch (cause) {
-      const error =
-        cause instanceof GuestError ? cause : await channel.failure(cause as ServiceError, method, options.signal);
+      const error = left.signal.aborted
+        ? streamLeft()
+        : cause instanceof GuestError
+          ? cause
+          : await channel.failure(cause as ServiceError, method, options.signal);
       reception.onEnd?.(error);
       throw error;
     } finally {
       cancel();
     }
   }
+}
+
+function streamLeft(): GuestError {
+  return failure("CANCELLED", "STREAM_LEFT", "the caller stopped reading the stream before its end");
 }

@@ -8,7 +8,7 @@ import { buffer, text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
-import { type GuestProcess, GuestError } from "../../../../src/node/client/index.ts";
+import { type GuestProcess, GuestError, isTransient } from "../../../../src/node/client/index.ts";
 import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
@@ -159,6 +159,24 @@ describe("the streams of a command", () => {
 });
 
 describe("GuestProcess", () => {
+  test("cancel() and `await using` make wait() reject with HUNG_UP", async () => {
+    const cancelled = client.start(["sleep", "1000"]);
+    await cancelled.started;
+    cancelled.cancel();
+    const early = client.start(["sleep", "1000"]);
+    early.cancel();
+    let left;
+    {
+      await using disposed = client.start(["sleep", "1000"]);
+      await disposed.started;
+      left = failureOf(disposed.wait());
+    }
+    for (const failure of [failureOf(cancelled.wait()), failureOf(early.wait()), left]) {
+      const error = await failure;
+      assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "HUNG_UP", false]);
+    }
+  });
+
   test("the promise `started` resolves with the command's process id", async () => {
     const process = client.start(["sh", "-c", "echo $$"]);
     assert.equal(String(await process.started), (await text(process.stdout)).trim());
