@@ -216,6 +216,19 @@ describe("SignalProcess", () => {
     assert.deepEqual([status, reason], ["NOT_FOUND", "PROCESS_UNKNOWN"]);
   });
 
+  it("the client's signalProcess accepts a process id", async () => {
+    const process = client.start(PARENT);
+    const { child } = await started(process);
+    await client.commands.signalProcess(child, "SIGKILL");
+    assert.deepEqual((await process.wait()).exitCode, 0);
+    for (const pid of [child, 1, agent.pid]) {
+      const { status, reason } = await failureOf(client.commands.signalProcess(pid, "SIGKILL"));
+      assert.deepEqual([status, reason], ["NOT_FOUND", "PROCESS_UNKNOWN"]);
+    }
+    const { option } = await failureOf(client.commands.signalProcess(Number.NaN, "SIGKILL"));
+    assert.equal(option, "pid");
+  });
+
   it("SignalProcess and ListProcesses do not count as user activity", async () => {
     const before = await activityNs(client);
     const workload = (await listed()).find((process) => argsOf(process).includes("1000"));

@@ -11,6 +11,7 @@ import {
 } from "../lifecycle/messages.ts";
 import { CALL, type Names } from "../options.ts";
 import { plain } from "../plain.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { COMMAND, type CommandOptions, type SignalName, signalNumber, startMessage } from "./command.ts";
 import {
   ATTACH,
@@ -279,21 +280,38 @@ export class Commands {
   }
 
   /**
-   * Sends a signal to one process that `processes` returned. If that process has ended, fails with NOT_FOUND and
-   * PROCESS_UNKNOWN, even if another process now has the same process id.
+   * Sends a signal to one process of the session: to a process that `processes` returned, or to the process that has
+   * the given process id now. If the process has ended, rejects with NOT_FOUND and PROCESS_UNKNOWN, even if another
+   * process has the same process id since.
+   *
+   * A number is less safe than a process, because the process that you mean may have ended before the call, and another
+   * process may have its id. For a number, the client first calls `processes` and reads the start time of the process,
+   * so a process that gets the same id after that never gets the signal. The process must be one of the 4096 processes
+   * that `processes` returns at most.
    */
   async signalProcess(
-    process: Pick<SessionProcess, "pid" | "startTicks">,
+    process: number | Pick<SessionProcess, "pid" | "startTicks">,
     signal: number | SignalName,
-    options?: CallOptions,
+    options: CallOptions = {},
   ): Promise<void> {
     checkOptions("the options of signalProcess()", options, CALL);
+    const limit = new TimeLimit(options.requestTimeoutMs);
+    const pid = wholeNumber(typeof process === "number" ? process : process.pid, "pid");
+    const number = signalNumber(signal);
+    const startTicks = typeof process === "number" ? await this.#startTicksOf(pid, options) : process.startTicks;
     const request = {
-      pid: wholeNumber(process.pid, "pid"),
-      startTicks: BigInt(wholeNumber(process.startTicks, "startTicks", Number.MAX_SAFE_INTEGER)),
-      signal: signalNumber(signal),
+      pid,
+      startTicks: BigInt(wholeNumber(startTicks, "startTicks", Number.MAX_SAFE_INTEGER)),
+      signal: number,
     };
-    await this.#channel.unary(ExecSessions.method.signalProcess, request, options);
+    const call = { ...options, requestTimeoutMs: limit.left() };
+    await this.#channel.unary(ExecSessions.method.signalProcess, request, call);
+  }
+
+  /** Returns the start time of a process of the session; 0 if there is none, which no process of the session has. */
+  async #startTicksOf(pid: number, options: CallOptions): Promise<number> {
+    const { processes } = await this.processes(options);
+    return processes.find((process) => process.pid === pid)?.startTicks ?? 0;
   }
 
   #start(
