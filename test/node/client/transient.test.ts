@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { GuestError, type GuestErrorParts, isTransient } from "../../../src/node/client/index.ts";
+import { GuestError, type GuestErrorParts, isConnectionLost, isTransient } from "../../../src/node/client/index.ts";
+import { mayContinue } from "../../../src/node/client/errors/transient.ts";
 
 describe("isTransient", () => {
   const transient: readonly (readonly [title: string, parts: Omit<GuestErrorParts, "message">])[] = [
@@ -10,11 +11,12 @@ describe("isTransient", () => {
     ["a token that is not accepted", { status: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" }],
     ["a refused client certificate", { status: "PERMISSION_DENIED", code: "CLIENT_CERTIFICATE_REFUSED" }],
     ["an expired client certificate", { status: "PERMISSION_DENIED", code: "CLIENT_CERTIFICATE_EXPIRED" }],
+    ["an agent that is shutting down", { status: "UNAVAILABLE", reason: "SHUTTING_DOWN" }],
     ["a replaced authority", { status: "UNAVAILABLE", reason: "AUTHORITY_REPLACED" }],
   ];
   const permanent: readonly (readonly [title: string, parts: Omit<GuestErrorParts, "message">])[] = [
-    ["an agent that is shutting down", { status: "UNAVAILABLE", reason: "SHUTTING_DOWN" }],
     ["an aborted call", { status: "CANCELLED", code: "ABORT_ERR" }],
+    ["a cancelled command", { status: "CANCELLED", code: "HUNG_UP" }],
     ["a detached call", { status: "CANCELLED", code: "DETACHED" }],
     ["an internal error that the agent explains", { status: "INTERNAL", reason: "INTERNAL" }],
     ["a missing file", { status: "NOT_FOUND", reason: "PATH_NOT_FOUND" }],
@@ -25,6 +27,25 @@ describe("isTransient", () => {
     test(`isTransient is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
   for (const [title, parts] of permanent)
     test(`isTransient is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
+  test("isTransient and mayContinue differ only for an agent that is shutting down", () => {
+    const isBoth = ([, parts]: (typeof transient)[number]): boolean =>
+      mayContinue(new GuestError({ ...parts, message: "" }));
+    assert.deepEqual(
+      [...transient, ...permanent].filter(isBoth),
+      transient.filter(([, { reason }]) => reason !== "SHUTTING_DOWN"),
+    );
+  });
+  test("isTransient and isConnectionLost do not narrow a GuestError to never", () => {
+    const error = new GuestError({ status: "NOT_FOUND", reason: "PATH_NOT_FOUND", message: "" });
+    const codeOf = (failed: GuestError): string => {
+      if (isConnectionLost(failed)) return `lost: ${failed.code}`;
+      // The compiler accepts this only if both predicates leave the type GuestError where they are false.
+      return isTransient(failed) ? `transient: ${failed.code}` : failed.code;
+    };
+    assert.equal(codeOf(error), "PATH_NOT_FOUND");
+    const unknown: unknown = new GuestError({ status: "UNAVAILABLE", message: "" });
+    assert.ok(isTransient(unknown) && unknown.code === "UNAVAILABLE");
+  });
   test("isTransient is false for errors that are not a GuestError", () =>
     assert.ok(!isTransient(new Error("UNAVAILABLE"))));
 });

@@ -11,7 +11,7 @@ import type { CallOptions } from "../grpc/channel.ts";
 import { abortedError, failure, type GuestError } from "../errors/errors.ts";
 import { RedialledChannel } from "../grpc/link/redialled.ts";
 import { growingPauses, retried } from "../grpc/retry.ts";
-import { isRefusal, isTransient } from "../errors/transient.ts";
+import { isRefusal, mayContinue } from "../errors/transient.ts";
 import { deferred } from "../deferred.ts";
 import { type KeptPosition, keepUnsupported, orOlderAgent, resumeTimeoutOf } from "./keep.ts";
 import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
@@ -296,7 +296,7 @@ export class KeptCall implements ExecWire {
   /** Whether another attempt may succeed: the connection failed, or the client's credentials may not be up to date yet. */
   #isTransient(error: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
-    return isTransient(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
+    return mayContinue(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
   }
 
   #mayReconnect(error: GuestError): boolean {

@@ -80,7 +80,7 @@ export class GuestError extends Error {
    * call itself is valid and the guest has executed nothing: because there was no connection over which the call could
    * be sent, or because the agent refused it before executing anything (it is shutting down, is frozen, or has reached
    * a limit). False in all other cases, in particular after a lost connection, because the call may have taken effect.
-   * `retryable` does not say whether a retry would succeed.
+   * `retryable` does not say whether a retry would succeed; whether reconnecting may help, says `isTransient`.
    */
   readonly retryable: boolean;
   /** Short advice for the user; undefined if the message says everything. */
@@ -159,12 +159,15 @@ function renamed(text: string, from = "", to = from): string {
 }
 
 /**
- * Whether a call failed because its connection was lost or could not be made. Returns false for an UNAVAILABLE with a
- * reason, which the agent sends while it shuts down.
+ * Whether a call failed because its connection was lost or could not be made. False for SHUTTING_DOWN, with which an
+ * agent refuses calls while it stops in order: its connection still works. To reconnect after both, use `isTransient`.
  */
-export function isLost(error: unknown): error is GuestError {
+export function isLost(error: unknown): error is LostConnection {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
+
+/** Unlike GuestError, this type does not make a GuestError `never` where `isLost` returns false. */
+type LostConnection = GuestError & { readonly status: "UNAVAILABLE"; readonly reason: undefined };
 
 /** Creates the GuestError for an error that this library itself detects. */
 export function failure(under: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {

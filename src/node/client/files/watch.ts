@@ -12,7 +12,7 @@ import { notRedialled, RedialledChannel } from "../grpc/link/redialled.ts";
 import type { Names } from "../options.ts";
 import { received } from "../grpc/received.ts";
 import { growingPauses } from "../grpc/retry.ts";
-import { isRefusal, isTransient } from "../errors/transient.ts";
+import { isRefusal, mayContinue } from "../errors/transient.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
@@ -134,7 +134,7 @@ export function watchDirectory(
         } catch (error) {
           lostAtMs ??= performance.now();
           const isOver = left.signal.aborted || performance.now() - lostAtMs >= resumeMs;
-          if (!wasBegun || isOver || !isTransient(error)) throw error;
+          if (!wasBegun || isOver || !mayContinue(error)) throw error;
           dials = alwaysDials || isRefusal(error);
         }
         // Ignore an aborted signal here, because the next attempt throws its error.

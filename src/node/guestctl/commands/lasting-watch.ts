@@ -38,12 +38,18 @@ export async function watchUntilSignal<Report>(
       connection.isLost("the agent ended the watch");
     } catch (error) {
       if (left.aborted) break;
-      if (!connection.wasMade || !(isTransient(error) || isDialError(error) || isUnanswered(error))) throw error;
+      if (!connection.wasMade || isShutdown(error)) throw error;
+      if (!isTransient(error) && !isDialError(error) && !isUnanswered(error)) throw error;
       connection.isLost(messageOf(error));
     }
     await pause(connection.pauseMs(), undefined, { signal: left }).catch(() => undefined);
   }
   return 0;
+}
+
+/** Whether the agent is shutting down. The watch then ends, because the sandbox usually ends too. */
+function isShutdown(error: unknown): boolean {
+  return error instanceof GuestError && error.reason === "SHUTTING_DOWN";
 }
 
 /** Whether the connection was established but the call timed out, as with a suspended agent. */
