@@ -109,6 +109,4 @@ export type {
   SessionProcess,
   StopResult,
 } from "./lifecycle/messages.ts";
-export { CommandKind } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-export { PortScope } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+export type { CommandKind, PortScope, UsageScope } from "./plain.ts";

@@ -1,5 +1,33 @@
-import { type DescMessage, isMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
+import { type DescEnum, type DescMessage, isMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+
+/** Kind of a command. "unknown" means that this client does not know it. */
+export type CommandKind = "workload" | "kept" | "attached" | "unknown";
+
+/**
+ * Which processes a figure includes. "tree": all processes of the command, even those that have ended. "process": the
+ * command's own process, and those of its descendants that it has waited for (getrusage(2)). "unknown": the figure is
+ * not known.
+ */
+export type UsageScope = "tree" | "process" | "unknown";
+
+/**
+ * From where a port can be reached. "loopback": only from inside the guest; tunnels reach it too. "any": at all
+ * addresses of the guest. "address": only at one address of the guest that is not a loopback address; tunnels do not
+ * reach it. "unknown": the agent could not determine it.
+ */
+export type PortScope = "loopback" | "any" | "address" | "unknown";
+
+/** The fields with an enum, in all messages that `plain` converts, and their names. */
+interface EnumFields {
+  readonly kind: CommandKind;
+  readonly scope: PortScope;
+  readonly cpuScope: UsageScope;
+  readonly peakMemoryScope: UsageScope;
+}
+
+/** The name of an enum's value 0, which means "not given" in protobuf, and of all values of newer agents. */
+const UNKNOWN = "unknown";
 
 type TimesOf<Fields> = {
   [Name in keyof Fields]-?: NonNullable<Fields[Name]> extends Timestamp ? Name & string : never;
@@ -19,26 +47,35 @@ type PlainValue<Value> = Value extends bigint
 
 /**
  * A protobuf message as a plain object that JSON.stringify accepts. Integers above 2^53 are rounded to the nearest
- * number. A timestamp becomes a Date; a timestamp that is absent from the message is absent from the object, too.
- * Because a Date has only milliseconds, there is a second field, whose name ends in `Nanos`, with the nanoseconds since
- * the last full second. A time that Date cannot express becomes the nearest Date.
+ * number. An enum becomes the name of its value in lower case, or "unknown". A timestamp becomes a Date; a timestamp
+ * that is absent from the message is absent from the object, too. Because a Date has only milliseconds, there is a
+ * second field, whose name ends in `Nanos`, with the nanoseconds since the last full second. A time that Date cannot
+ * express becomes the nearest Date.
  */
 export type Plain<Fields> = {
-  readonly [Name in keyof Fields as Name extends `$${string}` ? never : Name]: PlainValue<Fields[Name]>;
+  readonly [Name in keyof Fields as Name extends `$${string}` ? never : Name]: Name extends keyof EnumFields
+    ? EnumFields[Name]
+    : PlainValue<Fields[Name]>;
 } & { readonly [Name in TimesOf<Fields> as `${Name}Nanos`]: number };
 
 /** Converts a message to a plain object. */
 export function plain<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Plain<MessageShape<Desc>> {
   const values = new Map<string, unknown>(Object.entries(message));
-  const entries = schema.fields.flatMap(({ localName, message: type }): [string, unknown][] => {
+  const entries = schema.fields.flatMap(({ localName, message: type, enum: names }): [string, unknown][] => {
     const value = values.get(localName);
     const nanos: [string, unknown][] =
       type?.typeName === TimestampSchema.typeName
         ? [[`${localName}Nanos`, (value as Timestamp | undefined)?.nanos ?? 0]]
         : [];
-    return value === undefined ? nanos : [[localName, plainValue(type, value)], ...nanos];
+    return value === undefined
+      ? nanos
+      : [[localName, names ? nameOf(names, value) : plainValue(type, value)], ...nanos];
   });
   return Object.fromEntries(entries) as Plain<MessageShape<Desc>>;
+}
+
+function nameOf({ value: values }: DescEnum, value: unknown): string {
+  return typeof value !== "number" || value === 0 ? UNKNOWN : (values[value]?.localName.toLowerCase() ?? UNKNOWN);
 }
 
 function plainValue(type: DescMessage | undefined, value: unknown): unknown {

@@ -3,12 +3,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, copyFile, readFile } from "node:fs/promises";
 import { afterEach, describe, it } from "node:test";
-import {
-  CommandKind,
-  type GuestProcess,
-  type GuestClient,
-  type SessionProcess,
-} from "../../../src/node/client/index.ts";
+import type { GuestProcess, GuestClient, SessionProcess } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -80,8 +75,7 @@ describe("ListProcesses", () => {
         assert.ok(!pids.includes(absent ?? -1), String(absent));
       const of = (pid: number): SessionProcess | undefined => processes.find((each) => each.pid === pid);
       const kinds = [ofAttached.pid, ofAttached.child, ofKept.pid, ofKept.child].map((pid) => of(pid)?.command?.kind);
-      const { ATTACHED, KEPT, WORKLOAD: OF_WORKLOAD } = CommandKind;
-      assert.deepEqual(kinds, [ATTACHED, ATTACHED, KEPT, KEPT]);
+      assert.deepEqual(kinds, ["attached", "attached", "kept", "kept"]);
       const { client: address, pid } = of(ofAttached.child)?.command ?? {};
       assert.match(address ?? "", /^127\.0\.0\.1:\d+$/);
       assert.equal(pid, ofAttached.pid);
@@ -89,7 +83,7 @@ describe("ListProcesses", () => {
         [of(ofKept.child)?.command?.name, of(ofKept.child)?.command?.execId],
         ["kept", (await kept.attached).execId],
       );
-      const ofWorkload = processes.filter(({ command }) => command?.kind === OF_WORKLOAD);
+      const ofWorkload = processes.filter(({ command }) => command?.kind === "workload");
       const lines = ofWorkload.map((process) => argsOf(process).join(" "));
       assert.deepEqual(new Set(lines), new Set(["sleep 1000", "sleep 1001"]));
     } finally {
@@ -146,7 +140,7 @@ describe("ListProcesses", () => {
       const [ofEnded, ofKept] = [await processWith(orphan), await processWith(child)];
       assert.deepEqual([ofEnded?.name, ofEnded?.command], ["sleep", undefined]);
       const { kind, name, pid } = ofKept?.command ?? {};
-      assert.deepEqual([kind, name, pid], [CommandKind.KEPT, "gone", 0]);
+      assert.deepEqual([kind, name, pid], ["kept", "gone", 0]);
     } finally {
       for (const pid of [orphan, child]) process.kill(pid, "SIGKILL");
       await client.commands.end("gone").catch(() => undefined);
@@ -162,11 +156,11 @@ describe("ListProcesses", () => {
     assert.deepEqual(
       found.filter(([each]) => each === pid || each === child),
       [
-        [pid, CommandKind.ATTACHED],
-        [child, CommandKind.ATTACHED],
+        [pid, "attached"],
+        [child, "attached"],
       ],
     );
-    assert.equal(found.filter(([, kind]) => kind === CommandKind.WORKLOAD).length, 2);
+    assert.equal(found.filter(([, kind]) => kind === "workload").length, 2);
     attached.cancel();
   });
 

@@ -9,7 +9,7 @@ import { describe, it } from "node:test";
 import type { Listener, Sockets } from "../../../src/agent/domain/index.ts";
 import type { PortChanges as Changes } from "../../../src/agent/tunnel/index.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
-import { type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
+import { type ListeningPort, type PortChanges, type PortScope } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
@@ -50,13 +50,13 @@ describe("listening ports", () => {
     const outer = all.find(({ internal, family }) => !internal && family === "IPv4")?.address;
     const hasV6 = all.some(({ address }) => address === "::1");
     const places: [string, 4 | 6, PortScope][] = [
-      ["127.0.0.1", 4, PortScope.LOOPBACK],
-      ["127.0.0.2", 4, PortScope.LOOPBACK],
-      ["0.0.0.0", 4, PortScope.ANY],
-      ...(outer === undefined ? [] : [[outer, 4, PortScope.ADDRESS] as [string, 4, PortScope]]),
+      ["127.0.0.1", 4, "loopback"],
+      ["127.0.0.2", 4, "loopback"],
+      ["0.0.0.0", 4, "any"],
+      ...(outer === undefined ? [] : [[outer, 4, "address"] as [string, 4, PortScope]]),
     ];
-    if (hasV6) places.push(["::1", 6, PortScope.LOOPBACK], ["::", 6, PortScope.ANY]);
-    if (hasV6) places.push(["::ffff:127.0.0.1", 6, PortScope.LOOPBACK], ["::ffff:0.0.0.0", 6, PortScope.ANY]);
+    if (hasV6) places.push(["::1", 6, "loopback"], ["::", 6, "any"]);
+    if (hasV6) places.push(["::ffff:127.0.0.1", 6, "loopback"], ["::ffff:0.0.0.0", 6, "any"]);
     t.diagnostic(`${places.length} addresses`);
     for (const [address, family, scope] of places) {
       await using server = await serverAt(address);
@@ -135,7 +135,7 @@ describe("listening ports", () => {
       await assert.rejects(asked, { status: "FAILED_PRECONDITION", reason: "PORTS_NOT_KNOWN" });
     }
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
-    assert.deepEqual(await client.ports.waitFor(server.port), { scope: PortScope.UNSPECIFIED });
+    assert.deepEqual(await client.ports.waitFor(server.port), { scope: "unknown" });
   });
 });
 

@@ -62,13 +62,13 @@ export type FileStat = FileAttributes & {
 };
 
 export function attributesOf(message: StatPathResponse): FileAttributes {
-  const { linkTarget, type, ...fields } = plain(StatPathResponseSchema, message);
+  const { linkTarget, type: _, ...fields } = plain(StatPathResponseSchema, message);
   const seconds = (["mtime", "atime", "ctime"] as const).flatMap((name) => {
     const time = message[name];
     return time === undefined || isDate(time) ? [] : [[`${name}Seconds`, String(time.seconds)]];
   });
   return {
-    type: typeOf(type),
+    type: typeOf(message.type),
     ...fields,
     // Every agent sends it.
     mtime: fields.mtime ?? new Date(0),

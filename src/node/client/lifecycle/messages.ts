@@ -46,15 +46,28 @@ export type DutiesResult = Plain<RestoreDutiesResponse>;
 export type StopResult = Plain<StopResponse>;
 
 /**
- * A process of the session (message SessionProcess). The process chooses its `name` and `commandLine`: escape them
- * before printing.
+ * A process of the session (message SessionProcess). `cpuUs` is in microseconds, and `rssBytes` is its resident memory.
+ * `command.kind` is a name, such as "kept". The process chooses its `name` and `commandLine`: escape them before
+ * printing.
  */
 export type SessionProcess = Plain<ProcessMessage>;
 
-/** The processes of the session (message ListProcessesResponse). */
+/**
+ * The processes of the session (message ListProcessesResponse). To calculate how much CPU time a process has used
+ * between two lists, in per cent of one processor, use the counters of both lists: `100 * (later.cpuUs - earlier.cpuUs)
+ * / (laterList.uptimeUs - earlierList.uptimeUs)`, for processes with the same `pid` and `startTicks`.
+ */
 export type ProcessList = Plain<ListProcessesResponse>;
 
-/** Resource use of a guest (message GuestUsage). Values that the guest cannot determine are absent. */
+/**
+ * Resource use of a guest (message GuestUsage). Values that the guest cannot determine are absent. Names of times end
+ * in `Us` (microseconds), and names of sizes in `Bytes`.
+ *
+ * Times and the traffic of the network are counters since the guest's boot, and there are no percentages. The CPU use
+ * between two reports, in per cent of all processors, is `100 * (later.cpu.busyUs - earlier.cpu.busyUs) /
+ * (later.uptimeUs - earlier.uptimeUs) / later.cpu.count`. Both reports must have the same `generation`: if it differs,
+ * the guest was restored between them.
+ */
 export type GuestUsage = Plain<GuestUsageMessage>;
 
 /**
@@ -75,7 +88,12 @@ export type PortChanges = Plain<WatchPortsResponse>;
 /** Result of waiting for a port: from where the port can be reached (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
 
-/** Resources that a command has used (message CommandUsage). */
+/**
+ * Resources that a command has used (message CommandUsage): CPU times in microseconds, and the peak memory in bytes,
+ * which is absent if it is not known. Whether these figures include the processes that the command started, is in
+ * `cpuScope` and `peakMemoryScope`. The average CPU use of a command, in per cent of one processor, is `(cpuUserUs +
+ * cpuSystemUs) / (10 * durationMs)` with the `durationMs` of its result.
+ */
 export type CommandUsage = Plain<UsageMessage>;
 
 /** A kept command (message KeptExec). Without `exit` it is still running. */

@@ -1,4 +1,4 @@
-import { CommandKind, type ProcessList, type SessionProcess } from "../../client/index.ts";
+import type { ProcessList, SessionProcess } from "../../client/index.ts";
 import { type Command, defineCommand, parseSignal, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { processAdvice, readProcesses } from "./process-rows.ts";
@@ -55,7 +55,7 @@ With --json, one object: "name", or "pid" and "start_ticks".`,
  */
 function processWith(target: string, { processes }: ProcessList): SessionProcess | undefined {
   const process = processes.find(({ pid }) => pid === Number(target));
-  const isName = processes.some(({ command }) => command?.kind === CommandKind.KEPT && command.name === target);
+  const isName = processes.some(({ command }) => command?.kind === "kept" && command.name === target);
   if (process !== undefined && isName)
     throw new UsageError(
       `${target} is both a process id and the name of a kept command; to end the command: guestctl end ${target}`,

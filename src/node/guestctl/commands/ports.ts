@@ -1,17 +1,17 @@
 import { ListeningPortSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { type ListeningPort, PortScope } from "../../client/index.ts";
+import type { ListeningPort, PortScope } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, printable, tableText, writeAll } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 
 const TITLES = ["ADDRESS", "PORT", "REACHED FROM", "UID", "PID", "COMMAND"];
-/** The names of the places from which a port can be reached, as they are in text and in JSON. */
-const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>> = {
-  [PortScope.UNSPECIFIED]: ["-", "unknown"],
-  [PortScope.LOOPBACK]: ["the sandbox", "loopback"],
-  [PortScope.ANY]: ["everywhere", "any"],
-  [PortScope.ADDRESS]: ["its network", "address"],
+/** The places from which a port can be reached, in words. */
+const SCOPES: Readonly<Record<PortScope, string>> = {
+  unknown: "-",
+  loopback: "the sandbox",
+  any: "everywhere",
+  address: "its network",
 };
 
 export const ports: Command = defineCommand({
@@ -61,9 +61,9 @@ port can be reached at that address only.`,
 });
 
 function portObject(port: ListeningPort): object {
-  return { ...schemaObject(ListeningPortSchema, port), scope: (SCOPES[port.scope] ?? SCOPES[0])[1] };
+  return { ...schemaObject(ListeningPortSchema, port), scope: port.scope };
 }
 
 function rowOf({ address, port, scope, uid, pid, command }: ListeningPort): string[] {
-  return [address, String(port), (SCOPES[scope] ?? SCOPES[0])[0], String(uid), String(pid ?? "-"), command || "-"];
+  return [address, String(port), SCOPES[scope], String(uid), String(pid ?? "-"), command || "-"];
 }

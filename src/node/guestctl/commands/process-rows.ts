@@ -1,23 +1,11 @@
 import { SessionProcessSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import {
-  CommandKind,
-  type GuestClient,
-  type GuestError,
-  type ProcessList,
-  type SessionProcess,
-} from "../../client/index.ts";
+import type { GuestClient, GuestError, ProcessList, SessionProcess } from "../../client/index.ts";
 import { quoted, sizeWords, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
 /** The word for the workload, in places where a user may also name a kept command. */
 const WORKLOAD = "workload";
-const KINDS: Readonly<Record<CommandKind, string | null>> = {
-  [CommandKind.UNSPECIFIED]: null,
-  [CommandKind.WORKLOAD]: "workload",
-  [CommandKind.KEPT]: "kept",
-  [CommandKind.ATTACHED]: "attached",
-};
 
 /** Reads the processes of the sandbox. Rejects with GuestError. */
 export function readProcesses(client: GuestClient, signal?: AbortSignal): Promise<ProcessList> {
@@ -46,16 +34,17 @@ export function processesOf({ processes }: ProcessList, names: readonly string[]
 
 /** Whether the process has this id, or belongs to the kept command of this name, or to the workload. */
 function belongsTo({ pid, command }: SessionProcess, name: string): boolean {
-  if (command?.kind === CommandKind.KEPT && command.name === name) return true;
-  return name === String(pid) || (name === WORKLOAD && command?.kind === CommandKind.WORKLOAD);
+  if (command?.kind === "kept" && command.name === name) return true;
+  return name === String(pid) || (name === WORKLOAD && command?.kind === "workload");
 }
 
 /** The command that a process belongs to, in words. */
 export function commandWords({ command }: SessionProcess): string {
   if (command === undefined) return "-";
   const { kind, name, client } = command;
-  if (kind === CommandKind.KEPT) return name;
-  return kind === CommandKind.ATTACHED ? `exec from ${client}` : (KINDS[kind] ?? "-");
+  if (kind === "kept") return name;
+  if (kind === "unknown") return "-";
+  return kind === "attached" ? `exec from ${client}` : kind;
 }
 
 /** The command line of a process. If the process has none, its name in brackets, as ps(1) shows it. */
@@ -88,7 +77,8 @@ export function processObject(process: SessionProcess): Record<string, unknown> 
   const { command, ...fields } = process;
   const { command_line: _, ...object } = schemaObject(SessionProcessSchema, fields) as Record<string, unknown>;
   const { kind, name, execId, pid, client } = command ?? {};
-  const belongs = command === undefined ? null : { kind: KINDS[kind ?? 0] ?? null, name, exec_id: execId, pid, client };
+  const word = kind === "unknown" ? null : kind;
+  const belongs = command === undefined ? null : { kind: word, name, exec_id: execId, pid, client };
   return { ...object, args: argumentsOf(process.commandLine), command: belongs };
 }
 

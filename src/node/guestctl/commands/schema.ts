@@ -43,7 +43,7 @@ export function schemaObject(schema: DescMessage, answer: object): object {
 
 function inMessage(schema: DescMessage, answer: object): Message {
   const given = new Map<string, unknown>(Object.entries(answer));
-  const fields = schema.fields.flatMap(({ localName, scalar, message }): [string, unknown][] => {
+  const fields = schema.fields.flatMap(({ localName, scalar, message, enum: names }): [string, unknown][] => {
     const value = given.get(localName);
     if (value === undefined) return [];
     if (value instanceof Date) return [[localName, timestampOf(value, Number(given.get(`${localName}Nanos`)))]];
@@ -56,6 +56,11 @@ function inMessage(schema: DescMessage, answer: object): Message {
             : inMessage(message, value as object),
         ],
       ];
+    if (names !== undefined && typeof value === "string") {
+      // The library names the value 0 "unknown".
+      const known = names.values.find((each) => each.localName.toLowerCase() === value);
+      return [[localName, known?.number ?? 0]];
+    }
     const isLarge = scalar === ScalarType.UINT64 || scalar === ScalarType.INT64;
     return [[localName, isLarge ? BigInt(value as number | string) : value]];
   });

@@ -1,6 +1,5 @@
 import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { type UsageScope, UsageScopeSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import {
   type GuestProcess,
   type CommandResult,
@@ -8,6 +7,7 @@ import {
   isConnectionLost,
   type KeptProcess,
   signalNumber,
+  type UsageScope,
 } from "../../client/index.ts";
 import { inSnakeCase, jsonLine, sendInput, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
 import { endBySignal } from "../ending/index.ts";
@@ -150,6 +150,13 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
+/** The schema's names. */
+const SCOPES: Readonly<Record<UsageScope, string>> = {
+  tree: "USAGE_SCOPE_TREE",
+  process: "USAGE_SCOPE_PROCESS",
+  unknown: "USAGE_SCOPE_UNSPECIFIED",
+};
+
 /**
  * Describes how a command ended, for JSON output. The names of the fields, the usage and the signal number are as in
  * the protobuf schema.
@@ -158,8 +165,7 @@ export function exitObject({ usage, exitCode, signal, ...result }: CommandResult
   const exit = inSnakeCase({ exitCode, signal: signal === undefined ? 0 : signalNumber(signal), ...result });
   if (usage === undefined) return exit;
   const { cpuScope, peakMemoryScope, ...numbers } = usage;
-  const scopeName = (scope: UsageScope): string | number => UsageScopeSchema.value[scope]?.name ?? scope;
-  const scopes = { cpu_scope: scopeName(cpuScope), peak_memory_scope: scopeName(peakMemoryScope) };
+  const scopes = { cpu_scope: SCOPES[cpuScope], peak_memory_scope: SCOPES[peakMemoryScope] };
   const texts = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, String(value)]));
   return { ...exit, usage: { ...scopes, ...inSnakeCase(texts) } };
 }

@@ -1,4 +1,4 @@
-import { connect, type GuestClient, PortScope } from "../../client/index.ts";
+import { connect, type GuestClient } from "../../client/index.ts";
 import {
   create,
   discard,
@@ -295,7 +295,7 @@ export class Sandboxes {
     const { ports } = await client.ports.list(callLimits(CALL_MS));
     const own = ports.filter((one) => one.port === port);
     const [first] = own;
-    if (first === undefined || own.some(({ scope }) => scope !== PortScope.LOOPBACK)) return undefined;
+    if (first === undefined || own.some(({ scope }) => scope !== "loopback")) return undefined;
     return `its server listens at ${first.address} only, which the ingress cannot reach; make it listen at 0.0.0.0`;
   }
 
