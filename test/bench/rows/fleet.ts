@@ -208,7 +208,7 @@ async function watchRows(
     });
   return [
     row("false reports", "", ({ falseReports }) => falseReports, 0),
-    row("Health calls", "1/s", ({ healthASecond }) => healthASecond, 100),
+    row("Health calls per second", "", ({ healthASecond }) => healthASecond, 100),
     row("share of a core at rest", "%", ({ cpuPercent }) => cpuPercent, 10),
     row("handshakes of its start", "", ({ handshakes }) => handshakes),
     row("longest block of the event loop", "ms", ({ blockMs }) => blockMs, 100),
