@@ -76,7 +76,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node, substrate } = place;
-    const refusal = [/acceptUnfrozen/] as const;
+    const refusal = [/prevents the freeze.* freeze "required" .*acceptUnfrozen/] as const;
     const forked = node.fork("box", { name: "twin", env: SECRETS });
     await assertRefused(
       forked,

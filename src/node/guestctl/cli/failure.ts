@@ -176,7 +176,7 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   suspendFirst: (name) =>
     `boot it without --env; then run guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or pass --accept-unfrozen to accept that several sandboxes may have the same secrets",
+    "remove what prevents the freeze (the agent's docs explain each problem), and suspend the sandbox again: with --freeze required a standby or snapshot fails if the session cannot be frozen; or pass --accept-unfrozen to accept that several sandboxes may have the same secrets",
   list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
   elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
   archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",

@@ -82,7 +82,7 @@ const REMEDIES = {
   suspendFirst: (name: string) =>
     `boot it without env; then call sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or pass acceptUnfrozen to accept that several sandboxes may have the same secrets",
+    'remove what prevents the freeze (the agent\'s docs explain each problem), and suspend the sandbox again: with freeze "required" a standby or snapshot fails if the session cannot be frozen; or pass acceptUnfrozen to accept that several sandboxes may have the same secrets',
   list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
   elsewhere: () => "make the call on that node, or in a process that has opened that node's state directory",
   archive: () => "pass the path of the agent's .tar.gz archive as agent.archive",
