@@ -10,7 +10,8 @@ import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
-const { files } = forAllTests(clientOf(forAllTests(await startAgent())));
+const client = forAllTests(clientOf(forAllTests(await startAgent())));
+const { files } = client;
 
 describe("client.files with the options of node:fs", () => {
   it("`readFile` returns bytes, or text with an encoding", async () => {
@@ -40,7 +41,12 @@ describe("client.files with the options of node:fs", () => {
       "ALREADY_EXISTS",
     );
     const appended = await failureOf(files.writeFile(directory.at("file"), "x", { flag: "a" as "w" }));
-    assert.match(appended.message, /^flag must be "w" or "wx", not "a"/);
+    assert.match(
+      appended.message,
+      /^flag must be "w" or "wx", not "a".* run\(\["sh", "-c", 'cat >> "\$1"', "sh", path\],/,
+    );
+    await client.run(["sh", "-c", 'cat >> "$1"', "sh", directory.at("file")], { input: " second", check: true });
+    assert.equal(await files.readFile(directory.at("file"), "utf8"), "first second");
     await files.writeFile(directory.at("file"), "second");
     assert.equal(await readFile(directory.at("file"), "utf8"), "second");
   });

@@ -120,6 +120,12 @@ export interface FilesParts {
 /**
  * Files and directories of the sandbox. Methods and options are named as in node:fs/promises. Each method rejects with
  * GuestError. If the connection fails, the client repeats only `stat`, `lstat`, `readlink` and `exists`.
+ *
+ * There is no `copyFile`, `cp` or `appendFile`, because the protocol has no calls that copy within the guest or append.
+ * Run a command instead:
+ *
+ * - To copy within the guest: `run(["cp", "-a", from, to], { check: true })`
+ * - To append to a file: `run(["sh", "-c", 'cat >> "$1"', "sh", path], { input, check: true })`
  */
 export class Files {
   readonly #parts: FilesParts;

@@ -47,7 +47,10 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly sha256?: Uint8Array | undefined;
   /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
-  /** "w" (default): replace a file that exists. "wx": fail with ALREADY_EXISTS if the path exists. */
+  /**
+   * "w" (default): replace a file that exists. "wx": fail with ALREADY_EXISTS if the path exists. There is no "a",
+   * because files are written as a whole; the comment of `Files` has a command that appends.
+   */
   readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
@@ -73,6 +76,9 @@ const WRITE: Names<WriteFileOptions> = {
   sparse: true,
   skipSha256: true,
 };
+
+/** The command that appends its input to a file. */
+const APPEND = `["sh", "-c", 'cat >> "$1"', "sh", path]`;
 
 /** Bytes, or text that is written as UTF-8. */
 type Content = Uint8Array | string;
@@ -118,7 +124,7 @@ function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<
   if (flag !== "w" && flag !== "wx")
     throw invalidOption(
       "flag",
-      `flag must be "w" or "wx", not ${JSON.stringify(flag)}, because files are written as a whole`,
+      `flag must be "w" or "wx", not ${JSON.stringify(flag)}, because files are written as a whole; to append, run a command: run(${APPEND}, { input })`,
     );
   return {
     ...pathFields(path),
