@@ -311,6 +311,7 @@ export class KeptCall implements ExecWire {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
       untilMs: performance.now() + this.#resumeTimeoutMs,
       signal: this.#over.signal,
+      target: this.#parts.channel.target,
       isTransient: (error) => this.#isTransient(error as GuestError),
     }).catch((error: unknown) => {
       if (this.#hangsUp) this.#failHangUp(error as GuestError);

@@ -97,6 +97,11 @@ export class Channel {
     return this.#liveness.wasConnected;
   }
 
+  /** What the client connects to, for the events of its connection. */
+  get target(): string {
+    return this.#liveness.target;
+  }
+
   /** Number of calls in progress. */
   get calls(): number {
     return this.#liveness.calls;
@@ -120,6 +125,7 @@ export class Channel {
       pausesMs: QUESTION_PAUSES_MS,
       untilMs: performance.now() + requestTimeoutMs,
       signal,
+      target: this.target,
       // Do not retry after a connect timeout, because the retry would take as long again.
       isTransient: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
     });

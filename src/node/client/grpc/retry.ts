@@ -18,6 +18,8 @@ interface Retries<Value> {
   readonly isEnough?: (value: Value) => boolean;
   /** Aborting ends the pause, and no further attempt begins. */
   readonly signal: AbortSignal | undefined;
+  /** What the client connects to, for the event of a retry. */
+  readonly target?: string | undefined;
 }
 
 /**
@@ -29,7 +31,7 @@ interface Retries<Value> {
 export async function retried<Value>(
   first: Promise<Value>,
   again: () => Promise<Value>,
-  { pausesMs, untilMs, isTransient, isEnough = () => true, signal }: Retries<Value>,
+  { pausesMs, untilMs, isTransient, isEnough = () => true, signal, target }: Retries<Value>,
 ): Promise<Value> {
   let attempt = first;
   for (const pauseMs of pausesMs) {
@@ -39,7 +41,7 @@ export async function retried<Value>(
       if (isEnough(value) || isLast()) return value;
     } catch (error) {
       if (!isTransient(error) || isLast()) throw error;
-      publish({ event: "retrying", pauseMs, reason: messageOf(error) });
+      publish({ event: "retrying", ...(target !== undefined && { target }), pauseMs, reason: messageOf(error) });
     }
     await pauseFor(pauseMs, signal);
     attempt = again();

@@ -1,12 +1,30 @@
 import { channel } from "node:diagnostics_channel";
 
-/** An event of a client's connection, or of an attempt to connect. */
+/**
+ * An event of a client's connection, or of an attempt to connect.
+ *
+ * "disconnected": an established connection has ended, even if the client has no call in progress, or the agent has
+ * begun to close the connection. The client connects again at its next call. A connection whose peer disappears without
+ * closing it, for example because the host of the sandbox loses power, is noticed only while there are calls, within 20
+ * s. A program that must notice this loss too can keep a `watchUsage` open, or call `health` at intervals. Closing the
+ * client has no event.
+ */
 export type ConnectionEvent =
-  | { readonly event: "connecting" }
-  /** `address` is present for a client with several addresses or a vsock address. */
-  | { readonly event: "connected"; readonly address?: string }
-  | { readonly event: "failed"; readonly address?: string; readonly reason?: string }
-  | { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string };
+  | (OfClient & { readonly event: "connecting" | "disconnected" })
+  /** `address` is present for a client with several addresses or a vsock address: it is one of these addresses. */
+  | (OfClient & { readonly event: "connected"; readonly address?: string })
+  | (OfClient & { readonly event: "failed"; readonly address?: string; readonly reason?: string })
+  /** The client repeats a call. `target` is absent for the calls of a restore. */
+  | (Partial<OfClient> & { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string });
+
+/** Which client an event is about. */
+interface OfClient {
+  /**
+   * The address of the client, as it was given to `connect`. Several addresses are separated by commas. For a client
+   * with a bridge, it is the program of the bridge command.
+   */
+  readonly target: string;
+}
 
 /** Name of the channel of node:diagnostics_channel on which all clients of this process publish their events. */
 export const CONNECTION_CHANNEL = "guest-agent-client";

@@ -97,8 +97,9 @@ export class Ports {
       isLost(error)
         ? this.#channel.wasConnected || tries < FIRST_TRIES
         : untilMs === Number.POSITIVE_INFINITY && error instanceof GuestError && error.reason === "PORT_NOT_LISTENING";
-    const how = { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs: Math.min(untilMs, requestUntilMs), signal };
-    return plain(WaitForPortResponseSchema, await retried(ask(), ask, { ...how, isTransient }));
+    const how = { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs: Math.min(untilMs, requestUntilMs), isTransient };
+    const { target } = this.#channel;
+    return plain(WaitForPortResponseSchema, await retried(ask(), ask, { ...how, signal, target }));
   }
 
   /** Lists the TCP ports on which processes of the guest listen now, at any address. */

@@ -27,6 +27,8 @@ function wordsOf(event: ConnectionEvent, afterMs: number): string {
   switch (event.event) {
     case "connecting":
       return "connecting";
+    case "disconnected":
+      return "disconnected";
     case "connected":
       return event.address === undefined ? `connected ${after}` : `${event.address} answers ${after}`;
     case "failed":

@@ -45,6 +45,8 @@ export class DialledLink implements Link {
   readonly credentials: ChannelCredentials = credentials.createInsecure();
   readonly options: ChannelOptions = {};
   readonly #endpoints: readonly Endpoint[];
+  /** What the client connects to, for the events of the connection. */
+  readonly #name: string;
   readonly #limitMs: number;
   readonly #listener: PrivateListener;
   #failure: Cause | undefined;
@@ -55,6 +57,7 @@ export class DialledLink implements Link {
   /** @param connectTimeoutMs time limit until a connection is ready, for all endpoints together */
   constructor(endpoints: readonly Endpoint[], connectTimeoutMs: number) {
     this.#endpoints = endpoints;
+    this.#name = endpoints.map(({ address }) => address).join(",");
     this.#limitMs = Number.isFinite(connectTimeoutMs)
       ? Math.min(connectTimeoutMs * SHARE_OF_LIMIT, LONGEST_TIMER_MS)
       : endpoints.length * UNLIMITED_MS;
@@ -114,7 +117,7 @@ export class DialledLink implements Link {
         const stream = await attempt(endpoint, preface, limitMs, onStep);
         this.#failure = undefined;
         this.#inUse = endpoint.address;
-        publish({ event: "connected", address: endpoint.address });
+        publish({ event: "connected", target: this.#name, address: endpoint.address });
         debug("%s: connected after %d ms", endpoint.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
@@ -123,7 +126,7 @@ export class DialledLink implements Link {
           error instanceof AttemptError ? error.reason : { code: "ADDRESS_UNREACHABLE", message: messageOf(error) };
         const cause = atEndpoint(endpoint, reason);
         causes.push(cause);
-        publish({ event: "failed", address: endpoint.address, reason: cause.message });
+        publish({ event: "failed", target: this.#name, address: endpoint.address, reason: cause.message });
         debug("%s", cause.message);
         if (FINAL.has(reason.code)) break;
       } finally {

@@ -35,6 +35,8 @@ const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
  */
 export class Liveness {
   readonly connectTimeoutMs: number;
+  /** What the client connects to, for the events of the connection. */
+  readonly target: string;
   readonly #client: Client;
   /** Sockets on which grpc-js is making connections, with their timeout timers. */
   readonly #sockets = new Map<Socket, NodeJS.Timeout | undefined>();
@@ -49,12 +51,14 @@ export class Liveness {
   #connecting: NodeJS.Timeout | undefined;
   #isGivenUp = false;
   #wasConnected = false;
+  #isReady = false;
   /** The message with which the last silent connection was closed. */
   #silence: string | undefined;
 
   /** @param connectTimeoutMs time limit until a connection is ready */
-  constructor(client: Client, connectTimeoutMs: number) {
+  constructor(client: Client, connectTimeoutMs: number, target: string) {
     this.#client = client;
+    this.target = target;
     this.connectTimeoutMs = connectTimeoutMs;
     this.#follow();
   }
@@ -150,8 +154,11 @@ export class Liveness {
     const state = channel.getConnectivityState(false);
     clearTimeout(this.#connecting);
     if (state === connectivityState.SHUTDOWN) return;
+    const { target } = this;
+    if (this.#isReady) publish({ event: "disconnected", target });
+    this.#isReady = state === connectivityState.READY;
     const event = EVENTS.get(state);
-    if (event !== undefined) publish({ event });
+    if (event !== undefined) publish({ event, target });
     if (state === connectivityState.CONNECTING) {
       this.#connecting = this.#after(() => {
         abandonConnecting(this.#client, this.#text);

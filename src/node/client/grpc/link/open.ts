@@ -86,8 +86,14 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
       interceptors: [readToTheEnd, ...(more.interceptors ?? [])],
     },
   );
-  const liveness = new Liveness(client, connectTimeoutMs);
+  const liveness = new Liveness(client, connectTimeoutMs, targetName(options));
   return new Channel(client, link, liveness, token);
+}
+
+/** What a client connects to, for the events of its connection. Contains no argument of a bridge, which may be secret. */
+function targetName(options: ConnectOptions): string {
+  if ("bridge" in options) return options.bridge[0] ?? "";
+  return typeof options.address === "string" ? options.address : options.address.join(",");
 }
 
 /**
