@@ -55,7 +55,7 @@ describe("a forward into a sandbox", () => {
     return stdout.trim().split(" ").length - 1;
   }
 
-  test("`forward` ends 130 connections at a standby and carries 130 new ones", async (t) => {
+  test("`forward` closes its 130 connections at a standby, and carries 130 new ones after the resume", async (t) => {
     await stage.boot();
     const place = { host: "127.0.0.1", port: stage.machine.agentPort };
     // The sandbox keeps its address; the test's machines do not.

@@ -98,7 +98,7 @@ export class ProcessList {
       throw new AgentError("PERMISSION_DENIED", "PROCESS_NOT_PERMITTED", message, metadata);
     }
     if (problem === "unsupported") {
-      const message = "the sandbox's kernel cannot signal a process safely: it has no pidfds (Linux 5.3)";
+      const message = "the sandbox's kernel cannot signal a process safely: it has no pidfds, which require Linux 5.3";
       throw new AgentError("UNIMPLEMENTED", "PROCESS_SIGNALS_UNSUPPORTED", message, metadata);
     }
     if (problem === "unknown") {

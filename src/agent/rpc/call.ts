@@ -123,7 +123,8 @@ export class Call implements StreamConsumer {
   /**
    * Returns the request messages in order, with backpressure. In addition to the flow-control window, the call buffers
    * about 80 KiB while the handler is not reading, and one whole message while the handler is reading. The iteration
-   * ends at the client's half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
+   * ends at the client's half-close, throws AgentError for an invalid message, and throws the signal's reason on
+   * abort.
    */
   messages(): RequestMessages {
     return this.#request;

@@ -12,7 +12,7 @@ export type CommandKind = "workload" | "kept" | "attached" | "unknown";
 export type UsageScope = "tree" | "process" | "unknown";
 
 /**
- * From where a port can be reached. "loopback": only from inside the guest; tunnels reach it too. "any": at all
+ * From where a port can be reached. "loopback": only from inside the guest, which includes tunnels. "any": at all
  * addresses of the guest. "address": only at one address of the guest that is not a loopback address; tunnels do not
  * reach it. "unknown": the agent could not determine it.
  */

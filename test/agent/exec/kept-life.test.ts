@@ -81,7 +81,7 @@ describe("limits of kept commands", () => {
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
-  it("an ended exec is kept if its replacement would exceed the buffer limit", async () => {
+  it("a new exec over the buffer limit does not replace the ended exec of its name", async () => {
     const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
     await ended.stream.outcome();
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });

@@ -117,7 +117,7 @@ test("MemoryKeeper releases a call's memory after the call has ended", async () 
   assert.equal(trimmed.length, 2);
 });
 
-test("MemoryKeeper also releases memory that V8 frees after a delay", async () => {
+test("MemoryKeeper also releases memory that V8 frees later", async () => {
   const { memory, trimmed, next } = keeper();
   const freedLate = fresh();
   memory.onActivity();

@@ -219,7 +219,7 @@ describe("PortWatch", () => {
     assert.equal(counts.looks, last);
   });
 
-  it("slow port watchers get merged changes, and all ports after a restore", async () => {
+  it("a slow port watcher gets its changes merged, and after a restore the whole list", async () => {
     let open = [1];
     let isBehind = false;
     const { counts, pass, ports } = scene(() => open);

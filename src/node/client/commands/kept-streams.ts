@@ -6,9 +6,9 @@ import type { Frame } from "./wire.ts";
 /** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Limit on input in flight to the agent. If more input than this waits for the command, the agent stops reading frames.
- * Acknowledgements of output use the same stream and must not wait behind that input, because the command may be
- * blocked until the agent receives them.
+ * Limit on input in flight to the agent. The agent stops reading frames while more input than this limit waits for the
+ * command. It would then also not read acknowledgements of output, which use the same stream, and the command may be
+ * blocked until the agent has read them.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** Bytes of the window that each frame uses in addition to its data. */

@@ -88,7 +88,7 @@ class Collected {
   add(piece: Buffer): void {
     this.#bytes += piece.length;
     if (this.#bytes > this.#limitBytes) {
-      const message = `the command wrote more than ${this.#limitBytes} bytes to ${this.#name} and was cancelled; raise maxOutputBytes, or read its streams with start`;
+      const message = `the command wrote more than ${this.#limitBytes} bytes to ${this.#name} and was cancelled; raise maxOutputBytes, or use start() and read its streams`;
       throw failure("RESOURCE_EXHAUSTED", "OUTPUT_TOO_LARGE", message);
     }
     this.#pieces.push(piece);

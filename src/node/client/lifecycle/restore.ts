@@ -376,8 +376,8 @@ interface ClockCheck extends Pick<RestoreOutcome, "health" | "clockErrorMs"> {
 }
 
 /**
- * Returns the last Health answer, and the clock error from the answer with the shortest round trip. The errors are NaN
- * if the agent sends no time.
+ * Returns the last Health answer, and the errors of the guest's clock as the answer with the shortest round trip shows
+ * them. The errors are NaN if the agent sends no time.
  */
 async function checkClock(client: RestoredGuest, { limit, signal }: End): Promise<ClockCheck> {
   let quickestMs = Number.POSITIVE_INFINITY;

@@ -15,7 +15,11 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       entry("kill", "send a signal to a kept command or a process", async () => (await import("./kill.ts")).kill),
       entry("end", "end a kept command", async () => (await import("./end.ts")).end),
       entry("logs", "show the output of the workload", async () => (await import("./logs.ts")).logs),
-      entry("rsh", "run a command line, in place of ssh", async () => (await import("./rsh.ts")).rsh),
+      entry(
+        "rsh",
+        "run a command line; other tools can use it instead of ssh",
+        async () => (await import("./rsh.ts")).rsh,
+      ),
     ],
   },
   {

@@ -2,7 +2,10 @@ import { type Command, defineCommand, nameOf, STATUS_NOT_AS_INTENDED, UsageError
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseChown, parseOrder } from "../copy/index.ts";
 
-/** Returns the options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
+/**
+ * Returns the options, with `sandbox` set to the sandbox that the paths name. Throws UsageError if the options already
+ * name a different agent.
+ */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
   if (sandbox === undefined) return values;
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);

@@ -203,8 +203,7 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     whenFull,
     lingerMs: parseDurationMs(linger, "--linger"),
     awakeForMs: parseDurationMs(awakeFor, "--awake-for"),
-    // With --attach-or-start, take over the name of a command that has ended, because a new command must then be
-    // started.
+    // With --attach-or-start, the new command takes over the name of a command that has ended.
     replaceEnded: replace === true || isAttachOrStart === true,
   };
 }

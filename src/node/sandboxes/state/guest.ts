@@ -160,7 +160,10 @@ export interface Awakening {
   /** Guest time minus host time after the restore, in milliseconds. NaN if it is not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
-  /** Random generators that could not be reseeded, by the agent's names. Clones of this guest may draw the same numbers. */
+  /**
+   * Names, as the agent gives them, of the random generators that could not be reseeded. Clones of this guest may draw
+   * the same numbers.
+   */
   readonly notReseeded: readonly string[];
   /** Whether the agent refused a spec file in the guest, so that the old environment stays in use. */
   readonly isSpecRefused: boolean;

@@ -6,9 +6,9 @@ import { SandboxError } from "./errors.ts";
 export interface OperationOptions {
   /**
    * Aborting this signal ends the operation at its next safe point. The operation rejects with an error that has the
-   * name "AbortError" and the code ABORT_ERR. Waits and requests that only read end at once. If the daemon was asked
-   * for a change, the operation waits for it, because the daemon completes it anyway. What the operation has created is
-   * then removed, and a frozen session is thawed, as after any failure.
+   * name "AbortError" and the code ABORT_ERR. A wait, or a request that only reads, ends at once. A change that was
+   * already requested from the daemon is awaited, because the daemon completes it anyway. What the operation has
+   * created is then removed, and a frozen session is thawed, as after any failure.
    */
   readonly signal?: AbortSignal | undefined;
   /** Time limit of the whole operation, in milliseconds; at its end, the operation fails with OPERATION_TIMED_OUT. */

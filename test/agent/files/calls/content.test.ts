@@ -96,7 +96,7 @@ describe("the content of a file", () => {
     assert.equal(file.batches[0]?.length, 256);
   });
 
-  it("an upload fails only after its pending write has ended", async () => {
+  it("a failing upload waits for its pending write before it reports the error", async () => {
     const { file, content, write, released } = upload();
     await write(Buffer.alloc(512 * KIB));
     const finished = content.finish();

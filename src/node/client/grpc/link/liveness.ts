@@ -92,8 +92,8 @@ export class Liveness {
   }
 
   /**
-   * Must be called when a call begins. While there are calls, the timer keeps this process alive, because a socket from
-   * which nothing is read does not.
+   * Must be called when a call begins. While there are calls, the timer keeps this process alive: a socket from which
+   * nothing is read would not keep it alive.
    */
   begin(): void {
     if (++this.#calls > 1) return;
