@@ -1,10 +1,12 @@
-export type {
-  HooksSpec,
-  HookSpec,
-  KeepOutputSpec,
-  ProcessOutputSpec,
-  ProcessSpec,
-  ReadyCommandSpec,
+export {
+  type GuestClient,
+  GuestError,
+  type HooksSpec,
+  type HookSpec,
+  type KeepOutputSpec,
+  type ProcessOutputSpec,
+  type ProcessSpec,
+  type ReadyCommandSpec,
 } from "../client/index.ts";
 export {
   type Capacity,

@@ -424,7 +424,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const without = await runGuestctl(["sandbox", "create", IMAGE], agentless);
     assert.match(
       without.stderr,
-      /\[INVALID_SPEC\]; name the agent's \.tar\.gz archive with --agent or GUESTCTL_AGENT\n$/,
+      /\[INVALID_SPEC\]; name the agent's \.tar\.gz archive with --agent or GUESTCTL_AGENT; "npm run build" .* makes dist\/\S+\.tar\.gz\n$/,
     );
     const some = await sandbox("rm", "none", "taken");
     assert.deepEqual([some.exitCode, some.stdout], [1, "taken is gone\n"]);

@@ -39,6 +39,18 @@ describe("the agent's volume", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
+  test("`create` without a readable agent archive says how to make one", async () => {
+    await using substrate = await HttpSubstrate.start();
+    const nextStep = /agent\.archive; "npm run build" .* makes dist\/guest-agent-VERSION-linux-ARCH\.tar\.gz$/;
+    for (const [agent, message] of [
+      [undefined, /no agent archive was given/],
+      [{ archive: "/nowhere/guest-agent.tar.gz" }, /cannot read the agent's archive \/nowhere\/guest-agent\.tar\.gz: /],
+    ] as const) {
+      using node = await openNode(partsOf(substrate), { agent });
+      await assertRefused(node.create({ image: IMAGE, name: "box" }), "INVALID_SPEC", message, nextStep);
+    }
+  });
+
   test("`create` fails with INVALID_SPEC if the agent's archive changes during upload", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));

@@ -10,10 +10,15 @@ import {
   type SnapshotKeys,
 } from "../../../src/node/sandboxes/state/keys.ts";
 import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substrate/spec.ts";
-import { SandboxError } from "../../../src/node/sandboxes/index.ts";
+import { GuestError as ClientError } from "../../../src/node/client/index.ts";
+import { GuestError, SandboxError } from "../../../src/node/sandboxes/index.ts";
 import { decide } from "../../../src/node/sandboxes/api/verdict.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { codeOf } from "./node.ts";
+
+test("the sandboxes library exports the client library's GuestError", () => {
+  assert.equal(GuestError, ClientError);
+});
 
 describe("the sandbox spec", () => {
   const refusalOf = (spec: object): [string, string] => {

@@ -179,7 +179,8 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
     "remove what prevents the freeze (the agent's docs explain each problem), and suspend the sandbox again: with --freeze required a standby or snapshot fails if the session cannot be frozen; or pass --accept-unfrozen to accept that several sandboxes may have the same secrets",
   list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
   elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
-  archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",
+  archive: () =>
+    'name the agent\'s .tar.gz archive with --agent or GUESTCTL_AGENT; "npm run build" of the project makes dist/guest-agent-VERSION-linux-ARCH.tar.gz',
 };
 
 /** The fields of an error that determine its next step. */

@@ -13,10 +13,14 @@ const BEGINNING_BYTES = 4096;
 const CHUNK_BYTES = 256 * 1024;
 /** Tag of the volumes that contain an agent. */
 const AGENT_TAG = "svc.agent";
+const PASS_ARCHIVE = { kind: "archive", name: "" } as const;
 
 /** The agent build that this node installs in sandboxes. */
 export interface AgentSource {
-  /** Path of the build's .tar.gz. */
+  /**
+   * Path of the .tar.gz archive with the agent for the processor of the sandboxes. `npm run build` of the project makes
+   * it: `dist/guest-agent-VERSION-linux-x64.tar.gz`, or `…-linux-arm64.tar.gz`.
+   */
   readonly archive: string;
 }
 
@@ -106,7 +110,7 @@ export class AgentVolumes {
 
   async #known(): Promise<KnownArchive> {
     if (this.#source === undefined) {
-      const remedy = { kind: "archive", name: "" } as const;
+      const remedy = PASS_ARCHIVE;
       const message = "no agent archive was given, so no agent can be installed in the sandbox";
       throw new SandboxError("INVALID_SPEC", message, undefined, { remedy });
     }
@@ -162,8 +166,8 @@ async function readArchive(path: string): Promise<KnownArchive> {
     const entrypoint = join(AGENT_MOUNT, topDirectory(beginning), "guest-agent");
     return { id: `guest-agent-${hash.digest("hex").slice(0, 16)}`, entrypoint, path, sizeBytes, mark };
   } catch (error) {
-    const message = `cannot read the agent's archive ${path}: ${messageOf(error)}; pass the path of a .tar.gz archive of the agent`;
-    throw new SandboxError("INVALID_SPEC", message, error);
+    const message = `cannot read the agent's archive ${path}: ${messageOf(error)}`;
+    throw new SandboxError("INVALID_SPEC", message, error, { remedy: PASS_ARCHIVE });
   }
 }
 

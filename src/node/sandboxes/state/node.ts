@@ -31,7 +31,10 @@ export interface NodeOptions {
    * substrate.
    */
   readonly nodeId: string;
-  /** The agent build to install in sandboxes; without it, no sandbox can be created. */
+  /**
+   * The agent to install in sandboxes, as an archive that `npm run build` of the project makes. Without it, no sandbox
+   * can be created; all other operations work.
+   */
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in newly created sandboxes; the journal records it. Default: DEFAULT_PORT. */
   readonly agentPort?: number | undefined;

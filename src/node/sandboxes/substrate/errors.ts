@@ -85,7 +85,8 @@ const REMEDIES = {
     'remove what prevents the freeze (the agent\'s docs explain each problem), and suspend the sandbox again: with freeze "required" a standby or snapshot fails if the session cannot be frozen; or pass acceptUnfrozen to accept that several sandboxes may have the same secrets',
   list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
   elsewhere: () => "make the call on that node, or in a process that has opened that node's state directory",
-  archive: () => "pass the path of the agent's .tar.gz archive as agent.archive",
+  archive: () =>
+    'pass the path of the agent\'s .tar.gz archive as agent.archive; "npm run build" of the project makes dist/guest-agent-VERSION-linux-ARCH.tar.gz',
 } as const;
 
 /**
@@ -106,8 +107,10 @@ interface ErrorDetails {
 }
 
 /**
- * The only kind of error that this library's operations throw. Characters that control a terminal are escaped in its
- * message. Everything that the failed operation created is removed, either at once or by the next sweep.
+ * The only kind of error that the operations of `Sandboxes` throw. If a call to the agent has failed, `cause` is its
+ * GuestError. The client that `Sandboxes.connect` returns rejects with GuestError. Characters that control a terminal
+ * are escaped in its message. Everything that the failed operation created is removed, either at once or by the next
+ * sweep.
  */
 export class SandboxError extends Error {
   /** "SandboxError", or "AbortError" if the caller's signal was aborted, as in Node. */
