@@ -12,8 +12,8 @@ export const sweep: Subcommand = defineVerb({
   summary: "clean up after interrupted commands",
   usage: ["sweep [--dry-run] [--take-over]"],
   about: `Cleans up after interrupted commands. Runs the restore steps of restored sandboxes that have not done them,
-beginning with the sandbox whose freeze ends first. Then removes half-made sandboxes and snapshots, and everything at the
-daemon that has this node's tag but no entry in this node's journal. Run a sweep when a node starts.`,
+beginning with the sandbox whose freeze ends first. Then removes half-made sandboxes and snapshots, and everything at
+the daemon that has this node's tag but no entry in this node's journal. Run a sweep when a node starts.`,
   options: {
     "dry-run": { short: "n", help: "only report what a sweep would do" },
     "take-over": {
