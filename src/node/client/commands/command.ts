@@ -56,11 +56,17 @@ export interface CommandStart extends CommandOptions {
 }
 
 /** How a command ended (message ExecExit). */
-export type CommandResult = Omit<Plain<ExecExit>, "code" | "signal"> & {
+export type CommandResult = Omit<Plain<ExecExit>, "code" | "signal" | "outputComplete"> & {
   /** Exit status, or 128 + signal number if a signal ended the command. */
   readonly exitCode: number;
   /** Name of the signal that ended the command, such as "SIGKILL"; undefined if no signal ended it. */
   readonly signal: SignalName | undefined;
+  /**
+   * Whether this call has received all output. False if the agent has dropped output of a kept command that this call
+   * requested (see `keep.whenFull`). Also false if a background process still held an output open 20 ms after the
+   * command's end; all output of the command itself was then received.
+   */
+  readonly outputComplete: boolean;
 };
 
 export const COMMAND: Names<CommandOptions> = { env: true, cwd: true, user: true, terminal: true, timeoutMs: true };

@@ -66,6 +66,10 @@ export interface StartOptions<Output extends string | Buffer = string>
 export interface KeptStartOptions<Output extends string | Buffer = string>
   extends CommandOptions, KeptOptions, ProcessOptions, OutputListeners<Output> {
   readonly encoding?: StartOptions<Output>["encoding"];
+  /**
+   * To lose no output, set `whenFull: "block"`: by default, the agent drops the oldest output if the command writes
+   * faster than the caller reads, and `lines()` then yields broken lines.
+   */
   readonly keep: KeepOptions;
 }
 

@@ -25,8 +25,10 @@ export interface KeepOptions {
   /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
   /**
-   * What happens when the buffer is full. "drop-oldest" (default): the agent drops the oldest bytes. "block": the
-   * command is blocked until the client acknowledges output.
+   * What happens when the buffer is full. "drop-oldest" (default): the agent drops the oldest bytes, even while a call
+   * is attached, if that call does not read as fast as the command writes. The result then has `outputComplete: false`,
+   * and `onEvent` receives a "gap". "block": nothing is lost, because the command is blocked until the client
+   * acknowledges output; without a client, a command that fills the buffer waits.
    */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
   /**
@@ -90,7 +92,7 @@ export interface KeptOptions extends CallOptions {
   readonly forget?: boolean | undefined;
   /**
    * At the first gap in the output, fail with DATA_LOSS and detach. Default: true for a command that this call starts
-   * with `whenFull: "block"`, otherwise false.
+   * with `whenFull: "block"`, otherwise false; the result of a call with a gap then has `outputComplete: false`.
    */
   readonly failOnGap?: boolean | undefined;
 }

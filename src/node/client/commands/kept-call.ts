@@ -191,7 +191,7 @@ export class KeptCall implements ExecWire {
     else if (frame.case === "gap") this.#onGap(frame.value);
     else if (frame.case === "stdinAck") this.#orFail(() => this.input.taken(Number(frame.value.offset)));
     else {
-      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.received(frame.case, frame.value.length);
+      this.#outputs?.received(frame);
       if (frame.case === "exit") this.#state = { kind: "exited", call };
       this.#listener?.frame(frame);
     }

@@ -1,4 +1,4 @@
-import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { failure, invalidOption } from "../errors/errors.ts";
 import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
@@ -195,6 +195,7 @@ export class KeptOutputs {
   readonly #unread: (output: Output) => number;
   readonly #onAcknowledged: () => void;
   #timer: NodeJS.Timeout | undefined;
+  #hasGap = false;
 
   /** @param unread returns the number of received bytes that the reader has not read yet */
   constructor(began: OutputOffsets, unread: (output: Output) => number, onAcknowledged: () => void) {
@@ -228,12 +229,15 @@ export class KeptOutputs {
     return this.#offsets(({ acknowledged }) => acknowledged);
   }
 
-  received(output: Output, count: number): void {
-    this.#at[output].receivedBytes += count;
+  /** Counts output. Sets `outputComplete` of an exit to false if any output of this call was lost in a gap. */
+  received(frame: ExecFrame["frame"]): void {
+    if (frame.case === "stdout" || frame.case === "stderr") this.#at[frame.case].receivedBytes += frame.value.length;
+    else if (frame.case === "exit" && this.#hasGap) frame.value.outputComplete = false;
   }
 
   /** Records a gap in an output. Returns the offset of the gap's first byte. */
   skip(output: Output, bytes: number): number {
+    this.#hasGap = true;
     const { [`${output}Offset` as const]: offset } = this.offsets;
     this.#at[output].gaps.push({ after: this.#at[output].receivedBytes, bytes });
     return offset;

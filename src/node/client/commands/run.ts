@@ -25,7 +25,8 @@ export interface RunSettings extends CommandOptions, CallOptions, KeptOptions, S
   readonly input?: Uint8Array | string | undefined;
   /**
    * Keep the command running if the connection is lost. With the option `resume`, the call then reconnects and
-   * continues. Default: the command is not kept.
+   * continues. To lose no output, set `whenFull: "block"`: by default, the agent drops the oldest output if the command
+   * writes faster than this call reads, and the result has `outputComplete: false`. Default: the command is not kept.
    */
   readonly keep?: KeepOptions | undefined;
   /**

@@ -155,6 +155,33 @@ describe("a kept command", () => {
     await client.commands.end("gap");
   });
 
+  test("the result of a kept command whose output has gaps says outputComplete: false", async () => {
+    const size = 16 * KIBIBYTE * KIBIBYTE;
+    const args = ["head", "-c", String(size), "/dev/zero"];
+    // A second connection, because unread output fills the window of the first.
+    using other = clientOf(agent);
+    const listed = async (name: string) => (await other.commands.list()).find((exec) => exec.name === name);
+    const untilEnd = (name: string) =>
+      until(async () => (await listed(name))?.exit !== undefined, "the command has ended");
+    // Only the first piece waits, because the agent has forgotten the command when the last pieces are delivered.
+    let ended: Promise<void> | undefined;
+    const run = await client.run(args, { keep: { name: "gaps" }, onStdout: () => (ended ??= untilEnd("gaps")) });
+    assert.ok(run.stdout.length < size);
+    assert.deepEqual([run.exitCode, run.outputComplete], [0, false]);
+
+    const started = client.start(args, { keep: { name: "gaps" }, forget: false, stdio: "pipe" });
+    await untilEnd("gaps");
+    started.stdout.resume();
+    started.stderr.resume();
+    assert.equal((await started.wait()).outputComplete, false);
+    // An attach behind the gap receives all output that it requests.
+    assert.equal((await client.commands.attach("gaps", { fromNow: true }).wait()).outputComplete, true);
+
+    const keep = { name: "no-gaps", whenFull: "block" } as const;
+    const whole = await client.run(args, { keep, onStdout: () => listed("no-gaps") });
+    assert.deepEqual([whole.stdout.length, whole.outputComplete], [size, true]);
+  });
+
   test("with manual acknowledgement, the agent keeps output until the client acknowledges it", async () => {
     const size = 256 * KIBIBYTE;
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
