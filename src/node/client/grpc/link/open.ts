@@ -90,7 +90,7 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   return new Channel(client, link, liveness, token);
 }
 
-/** What a client connects to, for the events of its connection. Contains no argument of a bridge, which may be secret. */
+/** What a client connects to, for its events. It has no argument of a bridge command, because that may be secret. */
 function targetName(options: ConnectOptions): string {
   if ("bridge" in options) return options.bridge[0] ?? "";
   return typeof options.address === "string" ? options.address : options.address.join(",");
