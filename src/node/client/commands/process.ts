@@ -143,16 +143,19 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   /**
-   * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest. Use
-   * `wait` to find out when the command has ended. Throws GuestError for an unknown signal.
+   * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest. The
+   * call continues: `wait()` resolves with the result when the command has ended and its output was read. Unlike after
+   * `cancel()`, no SIGKILL follows: if the command may ignore the signal, call `kill("SIGKILL")` later. Throws
+   * GuestError for an unknown signal.
    */
   kill(signal: number | SignalName = "SIGTERM"): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
   /**
-   * Cancels the call. The agent then sends SIGHUP to the command's session, and SIGKILL 5 s later. `wait()` rejects
-   * with HUNG_UP at once, without an exit code, while the command may still run for these 5 s. To wait for the
+   * Cancels the call. `wait()` rejects with HUNG_UP at once, without an exit code. The agent then sends SIGHUP to the
+   * command's session, and SIGKILL 5 s later: until then, a command that ignores SIGHUP still runs and may write files.
+   * An abort, `await using` and leaving a loop over an output end the command in the same way. To wait for the
    * command's end, call `kill()` instead, and then `wait()`.
    */
   cancel(): void {
@@ -199,7 +202,10 @@ export class GuestProcess<Output extends string | Buffer = string> {
     return this.lines();
   }
 
-  /** Ends the command, as `cancel` does, unless it has already ended. Resolves when the call is over. */
+  /**
+   * Ends the command, as `cancel` does, unless it has already ended. Resolves when the call is over; a command that
+   * ignores SIGHUP may still run then.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#exit === undefined) this.cancel();
     await this.#end.promise.catch(() => undefined);

@@ -41,7 +41,10 @@ import { deferred } from "../deferred.ts";
 
 /** Options that every method accepts. */
 export interface CallOptions {
-  /** Aborting cancels the call. */
+  /**
+   * Aborting cancels the call. A command then ends as after `GuestProcess.cancel()`, and may still run for 5 s; a kept
+   * command continues.
+   */
   readonly signal?: AbortSignal | undefined;
   /**
    * Time limit of the whole call, in milliseconds from now. At the limit, the call fails with DEADLINE_EXCEEDED. For a

@@ -159,6 +159,18 @@ describe("the streams of a command", () => {
 });
 
 describe("GuestProcess", () => {
+  test("kill() and wait() resolve only after the command's end", async () => {
+    const path = join(directory, "last-words");
+    const script = `trap 'echo over >"$0"; exit 7' TERM; echo up; while :; do sleep 0.05; done`;
+    const command = client.start(["sh", "-c", script, path]);
+    await readUntil(command, "up");
+    command.stdout.resume();
+    command.stderr.resume();
+    command.kill();
+    assert.equal((await command.wait()).exitCode, 7);
+    assert.equal(await readFile(path, "utf8"), "over\n");
+  });
+
   test("cancel() and `await using` make wait() reject with HUNG_UP", async () => {
     const cancelled = client.start(["sleep", "1000"]);
     await cancelled.started;
