@@ -121,8 +121,8 @@ export class GuestClient {
   }
 
   /**
-   * Yields the guest's resource use at once and then at intervals, until the caller leaves the loop or the connection
-   * is lost.
+   * Yields the guest's resource use at once and then at intervals, until the caller leaves the loop, the client is
+   * closed or the connection is lost.
    */
   watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
     checkOptions("the options of watchUsage()", options, WATCH_NAMES);
@@ -130,6 +130,7 @@ export class GuestClient {
     const request = { intervalMs: wholeMilliseconds(intervalMs, "intervalMs") };
     return received(this.#channel, UsageService.method.watchUsage, request, call, {
       decode: (message) => [guestUsageOf(message)],
+      closed: this.#channel.closed,
     });
   }
 
@@ -143,7 +144,12 @@ export class GuestClient {
     return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 
-  /** Closes the connection once the calls in progress have ended, and removes the socket of a bridge from TMPDIR. */
+  /**
+   * Ends the watches of this client (`watchUsage`, `ports.watch` and `files.watch`), which reject with CLIENT_CLOSED.
+   * Closes the connection once all other calls in progress have ended, and removes the socket of a bridge from TMPDIR.
+   * Does not end commands, copies, tunnels and forwardings, because they may still have work to finish: end these
+   * yourself, since a program with a call in progress does not exit.
+   */
   close(): void {
     this.#channel.close();
   }

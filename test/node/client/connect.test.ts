@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { connect as connectSocket } from "node:net";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { GuestError, type TcpOptions } from "../../../src/node/client/index.ts";
+import { GuestError, isTransient, type TcpOptions } from "../../../src/node/client/index.ts";
 import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 
 const agent = forAllTests(await startAgent());
 
@@ -88,6 +89,45 @@ describe("connect", () => {
     await assert.rejects(client.health(), /the client has been closed/);
     await assert.rejects(client.run(["true"]), GuestError);
     assert.throws(() => client.start(["true"]), GuestError);
+  });
+
+  test("closing a client ends its watches with CLIENT_CLOSED", async () => {
+    const client = clientOf(agent);
+    const watches = [client.watchUsage(), client.ports.watch(), client.files.watch("/tmp")];
+    await Promise.all(watches.map((watch) => watch.next()));
+    // This watch waits for its reader, and not for the agent.
+    const [unread] = watches.splice(0, 1);
+    const pending = watches.map((watch) => failureOf(watch.next()));
+    client.close();
+    const closed = unread === undefined ? [] : [failureOf(unread.next())];
+    for (const failure of [...pending, ...closed]) {
+      const error = await failure;
+      assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "CLIENT_CLOSED", false]);
+    }
+  });
+
+  test("closing a client ends a watch that is reconnecting", async () => {
+    await using proxy = await relayTo(agent.port);
+    const client = clientOf({ ...agent, port: proxy.port });
+    const watch = client.files.watch("/tmp");
+    await watch.next();
+    const failure = failureOf(watch.next());
+    proxy.cut();
+    await until(() => proxy.dialled > 1, "the watch reconnects");
+    client.close();
+    assert.equal((await failure).code, "CLIENT_CLOSED");
+  });
+
+  test("the watches of an aborted and closed client reject with ABORT_ERR", async () => {
+    const client = clientOf(agent);
+    const stop = new AbortController();
+    const { signal } = stop;
+    const watches = [client.watchUsage({ signal }), client.files.watch("/tmp", { signal })];
+    await Promise.all(watches.map((watch) => watch.next()));
+    const pending = watches.map((watch) => failureOf(watch.next()));
+    stop.abort();
+    client.close();
+    for (const failure of pending) assert.equal((await failure).code, "ABORT_ERR");
   });
 
   test("closing a client lets its running calls finish", async () => {

@@ -357,8 +357,9 @@ export class Files {
   }
 
   /**
-   * Yields the changes in a directory until the caller leaves the loop. The first event is `ready`. If the connection
-   * is lost, for example because of a standby, the client reconnects and yields the event `rescan`.
+   * Yields the changes in a directory until the caller leaves the loop or closes the client. The first event is
+   * `ready`. If the connection is lost, for example because of a standby, the client reconnects and yields the event
+   * `rescan`.
    */
   watch(path: GuestPath, options: WatchOptions = {}): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
     return watchDirectory(this.#parts.redial(options), path, options);

@@ -6,7 +6,7 @@ import {
   type WatchResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { checkOptions } from "../arguments.ts";
-import type { Channel } from "../grpc/channel.ts";
+import { type Channel, clientClosed } from "../grpc/channel.ts";
 import { type KeptOptions, resumeTimeoutOf } from "../commands/keep.ts";
 import { notRedialled, RedialledChannel } from "../grpc/link/redialled.ts";
 import type { Names } from "../options.ts";
@@ -90,6 +90,7 @@ export function watchDirectory(
   const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
   const resumeMs = resumeTimeoutOf({ resume });
   const calls = new RedialledChannel(channel, dial);
+  const { closed } = channel;
   // This limit applies to the whole watch, including its reconnects.
   const limit = new TimeLimit(call.requestTimeoutMs);
   let wasBegun = false;
@@ -119,12 +120,12 @@ export function watchDirectory(
     let pauses = growingPauses(LONGEST_PAUSE_MS);
     let lostAtMs: number | undefined;
     let dials = false;
-    const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
+    const signal = AbortSignal.any([left.signal, closed, ...(call.signal ? [call.signal] : [])]);
     try {
       for (;;) {
         try {
           if (dials) await limit.within(calls.renew(), notRedialled, signal);
-          current = received(calls.current, FileTree.method.watch, request, withLimit(), { decode });
+          current = received(calls.current, FileTree.method.watch, request, withLimit(), { decode, closed });
           for await (const event of current) {
             lostAtMs = undefined;
             pauses = growingPauses(LONGEST_PAUSE_MS);
@@ -132,6 +133,7 @@ export function watchDirectory(
           }
           return undefined;
         } catch (error) {
+          if (closed.aborted && !left.signal.aborted && call.signal?.aborted !== true) throw clientClosed();
           lostAtMs ??= performance.now();
           const isOver = left.signal.aborted || performance.now() - lostAtMs >= resumeMs;
           if (!wasBegun || isOver || !mayContinue(error)) throw error;

@@ -73,7 +73,7 @@ export class Channel {
   readonly #liveness: Liveness;
   readonly #token: string;
   #agentVersion: string | undefined;
-  #isClosed = false;
+  readonly #closed = new AbortController();
 
   constructor(client: Client, link: Link, liveness: Liveness, token: string) {
     this.#client = client;
@@ -110,9 +110,14 @@ export class Channel {
     return this.#liveness.calls;
   }
 
+  /** Aborted by `close`. Ends the calls that would never end by themselves, such as watches. */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
+  }
+
   /** Whether `close` was called. If so, new calls fail. */
   get isClosed(): boolean {
-    return this.#isClosed;
+    return this.closed.aborted;
   }
 
   /** Calls a unary method that changes nothing, and repeats the call when the connection fails. Rejects with GuestError. */
@@ -251,8 +256,8 @@ export class Channel {
 
   /** Closes the connection once the calls in progress have ended. Later calls fail. */
   close(): void {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (this.isClosed) return;
+    this.#closed.abort();
     // If a call in progress is still connecting, the link must not be released yet.
     const needsConnection = this.calls > 0 && !this.#liveness.isConnected;
     this.#client.close();
@@ -299,11 +304,16 @@ export class Channel {
   /** Creates the metadata of a call. Throws GuestError if the channel is closed or the signal is aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
-    if (this.#isClosed) throw failure("CANCELLED", "CLIENT_CLOSED", "the client has been closed");
+    if (this.isClosed) throw clientClosed();
     const metadata = new Metadata({ waitForReady: options.waitForReady ?? false });
     metadata.set("svc-instance-token", this.#token);
     return metadata;
   }
+}
+
+/** Creates the error of a call on a closed client. */
+export function clientClosed(): GuestError {
+  return failure("CANCELLED", "CLIENT_CLOSED", "the client has been closed");
 }
 
 interface Cancellable {

@@ -1,11 +1,13 @@
 import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import type { ServiceError } from "@grpc/grpc-js";
-import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
+import { type CallOptions, cancelCall, type Channel, clientClosed } from "./channel.ts";
 import { failure, GuestError } from "../errors/errors.ts";
 
 /** Converts the messages of a server stream to values, and observes the end of the stream. */
 export interface Reception<Message, Value> {
   decode(message: Message): Iterable<Value>;
+  /** Aborting ends the stream with CLIENT_CLOSED. Only given for a stream that never ends by itself. */
+  readonly closed?: AbortSignal | undefined;
   /**
    * Called when the stream has ended or the caller has left it, with the stream's error if there is one. May be called
    * several times: only the first call counts.
@@ -47,17 +49,21 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       const call = channel.serverStream(method, request, options);
       cancel = () => cancelCall(call);
       left.signal.addEventListener("abort", cancel);
+      reception.closed?.addEventListener("abort", cancel);
       for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.decode(message);
       reception.onEnd?.();
     } catch (cause) {
       const error = left.signal.aborted
         ? streamLeft()
-        : cause instanceof GuestError
-          ? cause
-          : await channel.failure(cause as ServiceError, method, options.signal);
+        : reception.closed?.aborted === true && options.signal?.aborted !== true
+          ? clientClosed()
+          : cause instanceof GuestError
+            ? cause
+            : await channel.failure(cause as ServiceError, method, options.signal);
       reception.onEnd?.(error);
       throw error;
     } finally {
+      reception.closed?.removeEventListener("abort", cancel);
       cancel();
     }
   }

@@ -109,13 +109,14 @@ export class Ports {
   }
 
   /**
-   * Yields the ports that `list` returns, and then each change, until the caller leaves the loop or the connection is
-   * lost. Restore steps also close the connection.
+   * Yields the ports that `list` returns, and then each change, until the caller leaves the loop, the client is closed
+   * or the connection is lost. Restore steps also close the connection.
    */
   watch(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
     checkOptions("the options of watch()", options, CALL);
     return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
       decode: (message) => [plain(WatchPortsResponseSchema, message)],
+      closed: this.#channel.closed,
     });
   }
 }
