@@ -197,7 +197,10 @@ export class GuestProcess<Output extends string | Buffer = string> {
     return undefined;
   }
 
-  /** Iterates over the lines of standard output, as `lines` does. */
+  /**
+   * Iterates over the lines of standard output, as `lines` does. The loop ends at the end of the output, also if the
+   * command failed: call `wait()` after it, which has the exit code, and rejects with `check`.
+   */
   [Symbol.asyncIterator](): AsyncGenerator<string, undefined, undefined> {
     return this.lines();
   }
