@@ -69,7 +69,7 @@ export class GuestError extends Error {
   readonly status: GuestStatus;
   /** Stable code of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
   readonly code: GuestErrorCode;
-  /** The agent's stable code of the cause, such as "EXEC_NOT_FOUND"; undefined if the error did not come from the agent. */
+  /** The agent's stable code of the cause, such as "PATH_NOT_FOUND"; undefined if the error did not come from the agent. */
   readonly reason: AgentReason | Unknown | undefined;
   /** Details of the error, such as `path`, `errno` and `field`: a plain object of strings. */
   readonly metadata: Readonly<Record<string, string>>;

@@ -563,7 +563,15 @@ describe("a kept command", () => {
   test("calls for a kept command with an invalid or unknown name fail", async () => {
     const { status, reason } = await failureOf(client.start(["true"], { keep: { name: "no/name" } }).wait());
     assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
-    assert.equal((await failureOf(client.commands.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
+    const unknown = [
+      client.commands.attach("nobody").wait(),
+      client.commands.end("nobody"),
+      client.commands.signal("nobody", "SIGTERM"),
+    ];
+    for (const call of unknown) {
+      const error = await failureOf(call);
+      assert.deepEqual([error.status, error.reason], ["NOT_FOUND", "EXEC_UNKNOWN"]);
+    }
   });
 });
 
