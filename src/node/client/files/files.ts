@@ -119,8 +119,9 @@ export interface FilesParts {
 
 /**
  * Files and directories of the sandbox. Methods and options are named as in node:fs/promises. Each method rejects with
- * GuestError. Unlike in Node, `error.code` is the agent's reason, such as PATH_NOT_FOUND, and the errno, such as ENOENT,
- * is `error.metadata.errno`. If the connection fails, the client repeats only `stat`, `lstat`, `readlink` and `exists`.
+ * GuestError. Unlike in Node, `error.code` is the agent's reason, such as PATH_NOT_FOUND, and the errno, such as
+ * ENOENT, is `error.metadata.errno`. If the connection fails, the client repeats only `stat`, `lstat`, `readlink` and
+ * `exists`.
  *
  * There is no `copyFile`, `cp` or `appendFile`, because the protocol has no calls that copy within the guest or append.
  * Run a command instead:

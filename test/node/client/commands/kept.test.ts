@@ -568,10 +568,8 @@ describe("a kept command", () => {
       client.commands.end("nobody"),
       client.commands.signal("nobody", "SIGTERM"),
     ];
-    for (const call of unknown) {
-      const error = await failureOf(call);
+    for (const error of await Promise.all(unknown.map(failureOf)))
       assert.deepEqual([error.status, error.reason], ["NOT_FOUND", "EXEC_UNKNOWN"]);
-    }
   });
 });
 
