@@ -86,7 +86,21 @@ const REJECTED: Readonly<Record<string, () => unknown>> = {
 };
 
 /** Numbers that are not options: of entries that a caller writes with writeTree, and of results. */
-const NO_OPTIONS: ReadonlySet<string> = new Set(["vsockPort", "mtimeSeconds"]);
+const NO_OPTIONS: ReadonlySet<string> = new Set(["vsockPort", "mtimeSeconds", ...specNumbers()]);
+
+/** The numbers of a sandbox's specs: test/node/sandboxes/infinity.test.ts. */
+function specNumbers(): string[] {
+  return [
+    "stopGraceMs",
+    "stop_grace_ms",
+    "intervalMs",
+    "interval_ms",
+    "timeoutMs",
+    "timeout_ms",
+    "bufferBytes",
+    "buffer_bytes",
+  ];
+}
 
 describe("Infinity as the value of an option", () => {
   it("the tests of Infinity cover every numeric option of the client", () => {

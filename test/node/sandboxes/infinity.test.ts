@@ -75,6 +75,9 @@ describe("Infinity as the value of an option of sandboxes", () => {
     await assertRefused(() => node.rotateAll({ olderThanMs: endless }), "olderThanMs");
     await assertRefused(() => node.create({ ...SPEC, ttlMs: endless }), "ttlMs");
     await assertRefused(() => node.create({ ...SPEC, vcpus: endless }), "vcpus");
+    await assertRefused(() => node.create({ ...SPEC, process: { stopGraceMs: endless } }), "process");
+    const readyCmd = { args: ["true"], intervalMs: Number.NaN };
+    await assertRefused(() => node.create({ ...SPEC, process: { readyCmd } }), "process");
     await assertRefused(() => node.publish("box", 80, "a.example", { timeoutMs: Number.NaN }), "timeoutMs");
     await assertRefused(() => node.list({ requestTimeoutMs: Number.NaN }), "requestTimeoutMs");
   });

@@ -68,8 +68,8 @@ const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby
 const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
   image: ["an image reference", isText],
   name: ["1 to 48 lowercase letters, digits and dashes, without a dash at the beginning or end", isName],
-  process: ["an object", isObject],
-  hooks: ["an object", isObject],
+  process: ["an object without NaN or Infinity", isSpec],
+  hooks: ["an object without NaN or Infinity", isSpec],
   tags: [
     `at most ${TAGS_LIMIT - OWN_TAGS} tags, each a string of up to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are reserved for the node`,
     isTags,
@@ -158,6 +158,13 @@ function isName(value: unknown): boolean {
 
 function isObject(value: unknown): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Whether JSON can express the spec. JSON.stringify would write null for NaN and Infinity, and so set the default. */
+function isSpec(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const parts: unknown[] = Object.values(value as object);
+  return parts.every((part) => (typeof part === "number" ? Number.isFinite(part) : !isObject(part) || isSpec(part)));
 }
 
 function isTags(value: unknown): boolean {
