@@ -69,9 +69,10 @@ describe("exec in a terminal", () => {
     }
     await stream.stdin("sh -c 'echo read\"y\"; exec sleep 1000'\r").until("ready\r\n");
     await stream.send({ case: "signal", value: { number: 20 } }).until("Stopped");
-    // The others still go to the command's own group: this one ends the shell.
-    const { exit } = await stream.send({ case: "signal", value: { number: 1 } }).outcome();
-    assert.ok(exit.signal === 1 || exit.code !== 0);
+    // The others still go to the command's own group: this one ends the shell. (bash 5.2 would miss a SIGHUP that comes
+    // just before it waits for a key, until the next key.)
+    const { exit } = await stream.send({ case: "signal", value: { number: 9 } }).outcome();
+    assert.equal(exit.signal, 9);
   });
 
   it("a client receives all 4 MiB that a command wrote to its terminal before exiting", async () => {
