@@ -31,7 +31,8 @@ export interface WatchUsageOptions extends CallOptions {
 const WATCH_NAMES = { ...CALL, intervalMs: true } as const;
 /**
  * Creates a client of an agent: over TCP with mutual TLS, vsock, a unix socket, or a bridge command. The client
- * connects at its first call. Throws GuestError (INVALID_ARGUMENT) if the options are invalid.
+ * connects at its first call. Throws GuestError (INVALID_ARGUMENT) if the options are invalid. To learn when a client
+ * connects or loses its connection, subscribe to `CONNECTION_CHANNEL`.
  */
 export function connect(options: ConnectOptions): GuestClient {
   return fromArguments("the options of connect() are not valid", () => new GuestClient(options));
@@ -40,9 +41,9 @@ export function connect(options: ConnectOptions): GuestClient {
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` instead throws a GuestError at once if
  * the command cannot be sent, the client is closed or the signal is aborted. The client makes most calls only once. If
- * the connection fails, it repeats only those calls whose comment says so, and these: `health`, `usage`, `ports.list`,
- * `ports.waitFor`, `commands.list`, `commands.processes`, `files.stat`, `files.lstat`, `files.readlink` and
- * `files.exists`.
+ * the connection fails, it makes two more attempts, after 50 ms and 250 ms, of those calls whose comment says so, and
+ * of these: `health`, `usage`, `ports.list`, `ports.waitFor`, `commands.list`, `commands.processes`, `files.stat`,
+ * `files.lstat`, `files.readlink` and `files.exists`.
  */
 export class GuestClient {
   /** Runs commands, and manages kept commands, which outlive their connection. */

@@ -21,7 +21,10 @@ export class CommandError extends GuestError {
   readonly timedOut: boolean;
   /** Everything that the command wrote to standard output, if `run` collected it; otherwise empty. */
   readonly stdout: string | Buffer;
-  /** Everything that the command wrote to standard error. For a command that `start` started, only the last 8 KiB of it. */
+  /**
+   * Everything that the command wrote to standard error, as text unless `encoding` was "buffer". For a command that
+   * `start` started, only the last 8 KiB of it.
+   */
   readonly stderr: string | Buffer;
   /** The result with which the call would have resolved without `check`. */
   readonly result: RunResult<string | Buffer>;

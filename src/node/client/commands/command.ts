@@ -42,8 +42,9 @@ export interface CommandOptions {
    */
   readonly terminal?: TerminalOptions | undefined;
   /**
-   * Time limit of the command, in milliseconds. At the limit, the agent sends SIGTERM, and SIGKILL 2 s later; the
-   * result then has `timedOut` set to true. Default: Infinity. Both Infinity and 0 mean that there is no limit.
+   * Time limit of the command, in milliseconds. At the limit, the agent sends SIGTERM to the command and all its
+   * descendants, and SIGKILL 2 s later; the result then has `timedOut` set to true. Default: Infinity. Both Infinity
+   * and 0 mean that there is no limit.
    */
   readonly timeoutMs?: number | undefined;
 }

@@ -211,8 +211,8 @@ export class Commands {
   attach(name: string, options: AttachOptions<Buffer> & { readonly encoding: "buffer" }): KeptProcess<Buffer>;
   /**
    * Attaches to a kept command, whether it is still running or has ended. If another call was attached to the command,
-   * that call fails with ABORTED and EXEC_TAKEN_OVER. If no kept command has the name, `attached` and `wait()` reject
-   * with NOT_FOUND and EXEC_UNKNOWN.
+   * that call fails with EXEC_TAKEN_OVER. If no kept command has the name, `attached` and `wait()` reject with
+   * EXEC_UNKNOWN.
    */
   attach(name: string, options?: AttachOptions): KeptProcess;
   attach(name: string, options: AttachOptions | AttachOptions<Buffer> = {}): KeptProcess | KeptProcess<Buffer> {

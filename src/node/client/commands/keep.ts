@@ -22,7 +22,10 @@ export interface KeepOptions {
    * name, the call fails with the code EXEC_NAME_IN_USE (status ALREADY_EXISTS).
    */
   readonly name: string;
-  /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
+  /**
+   * Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Output that was read stays
+   * in the buffer until newer output needs its place. Default: 1 MiB.
+   */
   readonly bufferBytes?: number | undefined;
   /**
    * What happens when the buffer is full. "drop-oldest" (default): the agent drops the oldest bytes, even while a call
@@ -91,7 +94,7 @@ export interface KeptOptions extends CallOptions {
   /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
   readonly forget?: boolean | undefined;
   /**
-   * At the first gap in the output, fail with DATA_LOSS and detach. Default: true for a command that this call starts
+   * At the first gap in the output, fail with OUTPUT_LOST and detach. Default: true for a command that this call starts
    * with `whenFull: "block"`, otherwise false; the result of a call with a gap then has `outputComplete: false`.
    */
   readonly failOnGap?: boolean | undefined;

@@ -26,7 +26,10 @@ export type WorkloadOutput<Output extends string | Buffer = string> = Pick<
  * connection only detach from the command, which continues to run.
  */
 export class KeptProcess<Output extends string | Buffer = string> extends GuestProcess<Output> {
-  /** The command that the call is attached to. Rejects with GuestError if it cannot be attached. */
+  /**
+   * The command that the call is attached to. Rejects with GuestError if it cannot be attached; a rejection that nobody
+   * awaits is ignored.
+   */
   readonly attached: Promise<Attachment>;
   readonly #wire: KeptCall;
 
@@ -54,7 +57,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   /**
    * Detaches from the command. First waits until the agent has received all written input. Stops waiting after ten
    * seconds, or when the agent has received nothing for one second. Resolves with the position to continue from;
-   * `wait()` then rejects with CANCELLED. Rejects with GuestError if the call was never attached.
+   * `wait()` then rejects with DETACHED. Rejects with GuestError if the call was never attached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;

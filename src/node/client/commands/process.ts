@@ -66,7 +66,10 @@ export class GuestProcess<Output extends string | Buffer = string> {
   readonly stdout: OutputReadable<Output>;
   /** Standard error; empty for a command in a terminal. */
   readonly stderr: OutputReadable<Output>;
-  /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
+  /**
+   * Process ID in the guest. Rejects with GuestError if the command could not be started; a rejection that nobody
+   * awaits is ignored.
+   */
   readonly started: Promise<number>;
   /** The agent's first answer. Rejects with GuestError if the call fails before that answer. */
   protected readonly answered: Promise<ExecStarted>;
@@ -165,7 +168,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
 
   /**
    * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving a loop over the lines early ends
-   * the command, like leaving a loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
+   * the command, like leaving a loop over the stream. Fails with OUTPUT_TOO_LARGE at a line of more than 100 MB.
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");

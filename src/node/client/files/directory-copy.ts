@@ -129,7 +129,7 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
   readonly crossMounts?: boolean | undefined;
   /**
    * Called for each entry that could not be copied, as soon as its failure is known. Devices, FIFOs and sockets are
-   * reported with the errno "EOPNOTSUPP".
+   * reported with the errno "EOPNOTSUPP"; they do not make the call reject.
    */
   readonly onFailure?: WriteTreeOptions["onFailure"];
   /**

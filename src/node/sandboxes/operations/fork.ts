@@ -125,11 +125,11 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Name of the fork. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * Environment variables, as in `ResumeOptions`. They are merged into the Process.env that the fork has from its
-   * source. The session of the source must be frozen when it is suspended; otherwise the fork is rejected with
-   * NOT_FROZEN, unless `acceptUnfrozen` is true or `freeze` is "off". With `freeze: "on"`, the default, a standby or
-   * snapshot whose freeze fails has only a warning, and a later fork with `env` is rejected. With `freeze: "required"`,
-   * the standby or snapshot itself is rejected.
+   * Environment variables, as in `ResumeOptions`; the daemon does not receive them. They are merged into the
+   * Process.env that the fork has from its source. The session of the source must be frozen when it is suspended;
+   * otherwise the fork is rejected with NOT_FROZEN, unless `acceptUnfrozen` is true or `freeze` is "off". With `freeze:
+   * "on"`, the default, a standby or snapshot whose freeze fails has only a warning, and a later fork with `env` is
+   * rejected. With `freeze: "required"`, the standby or snapshot itself is rejected.
    */
   readonly env?: Variables | undefined;
   /** Accept a fork whose random number generators could not be reseeded. */

@@ -16,8 +16,10 @@ export interface SandboxSpec {
   /** Name of the sandbox: at most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * The workload. It may contain declared secrets. The agent checks the values: if it refuses one, `create` rejects
-   * with AGENT_ENDED, and the error has the reason. Default: no workload, so that only the agent runs.
+   * The workload. Its variables may contain secrets: the guest gets them in a file, and not in the environment of the
+   * instance, which everyone can read who can request the instance from the daemon. The agent checks the values: if it
+   * refuses one, `create` rejects with AGENT_ENDED, and the error has the reason. Default: no workload, so that only
+   * the agent runs.
    */
   readonly process?: ProcessSpec | undefined;
   /** The hooks that run before a snapshot and after a restore. Default: none. */
