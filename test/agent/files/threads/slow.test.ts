@@ -7,6 +7,7 @@ import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
 import { Leftovers } from "../../../../src/agent/files/entries/leftovers.ts";
 import { createFile } from "../../../../src/agent/files/entries/new-file.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
+import type { RegularFile } from "../../../../src/agent/files/open/regular-file.ts";
 import { testDirectory } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
 import { ManualTimers } from "../../../fixtures/clocks.ts";
@@ -127,11 +128,10 @@ describe("calls into a mount that never answers", NEEDS_FUSE, () => {
   });
 });
 
-/** Opens a file and begins to read its start. */
-async function reading(path: string): Promise<{ readonly read: Promise<number>; readonly close: () => Promise<void> }> {
+async function openedFile(path: string): Promise<RegularFile> {
   const file = await files.openRegular(bytes(path));
   assert.ok("read" in file);
-  return { read: file.read(Buffer.alloc(16), 0n), close: async () => file.close() };
+  return file;
 }
 
 describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () => {
@@ -140,16 +140,16 @@ describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () =>
     await writeFile(directory.at("file"), "content");
     await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);
     const stuck = await Promise.all(
-      Array.from({ length: 20 }, async (_, index) => reading(directory.at(`slow/${index}`))),
+      Array.from({ length: 20 }, async (_, index) => openedFile(directory.at(`slow/${index}`))),
     );
+    // Only now: time stands still, so an open that came after the first reads would wait for ever.
+    const reads = stuck.map(async (file) => file.read(Buffer.alloc(16), 0n));
     const other = async (path: string): Promise<unknown> => files.stat(bytes(directory.at(path)), false);
     assert.ok((await timeUntil(Promise.all([other("file"), other("slow/x")]))) <= 3 * LOOK_MS);
     for (let round = 0; round < 8; round++) await Promise.all([other("file"), other("slow/y")]);
     mount.server.stdin.write("a");
-    for (const { read, close } of stuck) {
-      assert.equal(await read, 16);
-      await close();
-    }
+    for (const sizeBytes of await Promise.all(reads)) assert.equal(sizeBytes, 16);
+    for (const file of stuck) await file.close();
   });
 
   it("fsyncs of two stuck disks do not block those of a third", async () => {
