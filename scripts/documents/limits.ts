@@ -94,7 +94,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete messages of more than 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory; 150 MB of this memory are such messages`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB do not count toward this limit while they wait for their command. If 250 commands do not read their input, such messages take 150 MB of the agent's 188 MB of memory`,
   ],
   [
     "connections to a listener",

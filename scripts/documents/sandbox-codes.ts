@@ -57,7 +57,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
 
 /** When an operation that succeeds has each warning in its result. */
 const WARNINGS: Readonly<Record<Warning["code"], string>> = {
-  DUTIES_DEGRADED: "A restore step failed. The message has the agent's [tokens](../agent/snapshots.md#degraded).",
+  DUTIES_DEGRADED:
+    "A restore step failed. The message has the agent's [codes](../agent/snapshots.md#degraded) of the failed steps.",
   CLOCK_OFF: "The guest's clock is certainly off by more than 100 ms after the restore steps.",
   THAWED_WITHOUT_DUTIES: "The frozen session ran before the restore steps.",
   NOT_FROZEN:
