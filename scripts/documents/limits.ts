@@ -46,13 +46,13 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "kept output of the workload",
-    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls may read this output at the same time`,
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls may read the workload's output at the same time`,
   ],
   [
     "arguments and variables of a command",
-    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, counting 9 more bytes for the NUL and the pointer of each argument or variable`,
+    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, where each argument or variable counts 9 bytes more than its length, for its NUL and its pointer`,
   ],
-  ["fields of a message", "1,024 fields; a message of WriteTree may have 16,384 fields"],
+  ["fields of a message", "A message has at most 1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
     "ReadFile and WriteFile calls at once",
     `${limits.FILE_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_FILE_CALL_LIMIT} may be on one connection`,

@@ -12,23 +12,25 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   background_failed: "A background task failed because of a bug.",
   call_failed: "A call failed because of a bug. The client got INTERNAL.",
   certificate_times_enforced:
-    "This build of the agent cannot accept certificates that are not yet valid. `consequence` says what does not work.",
+    "This build of the agent rejects certificates that are not valid yet by the guest's clock; the project's own builds accept such certificates. `consequence` says what does not work.",
   cgroups_unavailable:
     "The guest has [no cgroups](reliability.md#finding-a-tree). `consequence` says what does not work.",
-  connection_broken: "The connection broke (debug).",
-  connection_closed: "A client has disconnected. `connections` is the number of connections that are open now (debug).",
+  connection_broken: "The connection broke. Level: debug.",
+  connection_closed:
+    "A client has disconnected. `connections` is the number of connections that are open now. Level: debug.",
   connection_failed: "The connection broke before the client made its first call.",
-  connection_opened: "A client has connected. `connections` is the number of connections that are open now (debug).",
+  connection_opened:
+    "A client has connected. `connections` is the number of connections that are open now. Level: debug.",
   connection_refused:
     "The agent refused the connection because of a missing certificate, a wrong CA, plain text, or too many connections.",
-  connection_unused: "The peer left during the TLS handshake, as load balancers do (debug).",
+  connection_unused: "The peer left during the TLS handshake, as load balancers do. Level: debug.",
   console_output_dropped:
     "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this event at most once in 10 s.",
   credentials_refused: "The changed token or TLS files are invalid or cannot be read. The old files stay in use.",
   credentials_renewed:
     "The agent has read the token and TLS files again. The level of this event is `debug` if the agent read the files because of a wrong token or before a snapshot.",
   freeze_expired:
-    "`freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
+    "The time limit `freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
   frozen_session_kill_failed:
     "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
   frozen_session_killed:
@@ -44,19 +46,19 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The agent has a bug; `error` has the stack. The call or connection ends. If more than 50 such errors occur in a burst, the agent exits with 70.",
   kept_pipe_closed:
     "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the command that ended first.",
-  launcher_reaped: "The launcher reaped an orphan or the agent (debug).",
+  launcher_reaped: "The launcher reaped an orphan or the agent. Level: debug.",
   launcher_signal:
-    "The launcher forwards this signal to the agent. If `sender` is 0, the kernel sent the signal (debug).",
+    "The launcher got a signal, and forwards it to the agent. `sender` is the process id of the sender, or 0 if the kernel sent the signal. Level: debug.",
   management_listening: "The management listener accepts connections.",
   node_warning: "Node printed a warning, which a bug of the agent caused.",
   peer_lost:
     "The agent closed the connection, because the client's kernel no longer acknowledges anything ([lost clients](reliability.md#lost-and-paused-clients)).",
-  process_ended: "A child of the agent ended (debug).",
+  process_ended: "A child of the agent ended. Level: debug.",
   process_env_refused: "The changed spec file is invalid or cannot be read. The old file stays in use.",
   process_env_renewed: "New commands and hooks get the changed variables.",
   readiness_changed: "The result of `ready_cmd` changed.",
   replaced_authority_disconnected:
-    "The agent ends connections whose client certificates the new CA file does not cover.",
+    "The agent ends connections whose client certificates were not issued by a CA in the new CA file.",
   restore_duties_done: "The restore steps ended. The level is `warn` if a step is degraded.",
   server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
   session_freeze_failed: "The session could not be frozen ([problems](snapshots.md#freeze_problem)).",
@@ -65,7 +67,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
   session_thawed: "The restore steps thawed the session.",
   signal_received:
-    "The agent got a signal. `workload` says whether the agent forwarded it to the workload (`forwarded`), or no workload was running (`not_running`) (debug).",
+    "The agent got a signal. `workload` says whether the agent forwarded the signal to the workload (`forwarded`), or no workload was running (`not_running`). Level: debug.",
   spec_field_ignored:
     "A changed spec file has a new value for a field (`field`) that cannot change while the agent runs. The old value stays in use.",
   start_failed: "The workload or a listener could not be started.",
@@ -79,7 +81,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:
-    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. If `outcome` is `left`, some processes still ran after SIGKILL.",
+    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. If some processes still ran after SIGKILL, `outcome` is `left`.",
   workload_socket_listening: "The socket of `WorkloadService` accepts connections.",
   workload_start_abandoned: "A signal asked the agent to stop while the workload was being started.",
   workload_started: "The workload runs.",

@@ -10,7 +10,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
   AGENT_TOO_OLD:
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
-  CPU_CLASS_MISMATCH: "The host's processor has other feature flags than at the suspension.",
+  CPU_CLASS_MISMATCH: "The host's processor does not have the same feature flags as at the suspension.",
   INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
   IMAGE_NOT_READY: "The image is missing or not ready. The next step says what to do.",
   IMAGE_UNSUITABLE: "The image has no /bin/sh, has a WORKDIR that does not exist, or starts systemd or /sbin/init.",
@@ -23,13 +23,13 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   SIBLING_RUNNING:
     "Another fork of the same snapshot is running. Under QEMU, a sleeping sandbox, its forks and the forks of its snapshots cannot run at the same time.",
   LEFT_BEHIND:
-    "The daemon was killed and has left a volume without its instance, an instance that it lists but cannot find, or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove these leftovers.",
+    "The daemon was killed during a request and has left something behind: a volume without its instance, an instance that the daemon lists but answers 404 for, or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove it.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
     'The session could not be frozen. With `freeze: "required"`, the library has not suspended the sandbox; with `env`, it has not forked or resumed the sandbox.',
   ENV_UNSUPPORTED: "The sandbox's agent is older than 0.3.0, or a node older than 0.3.0 suspended the sandbox.",
   ENV_NOT_TAKEN:
-    "The session thawed too early, or the agent refused the variables or a spec file. The library ends a fork in this case; a resumed sandbox [stays frozen](#secrets-of-a-fork).",
+    "The session thawed before it had the new variables, or the agent refused the variables or a spec file. In this case, the library removes a fork, but leaves a resumed sandbox [frozen](#secrets-of-a-fork).",
   RESTORE_DEGRADED:
     "A fork could not reseed its random generators. `acceptDegraded` (`--accept-degraded`) keeps the fork.",
   AGENT_UNREACHABLE:

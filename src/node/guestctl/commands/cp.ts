@@ -36,7 +36,7 @@ ACLs are not copied, not even with -a.`,
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "set the owner, or owner and group, of all copies; names and numbers are those of the receiving side, where this requires root; if USER ends with a colon, also set the user's own group",
+      help: "set the owner, or the owner and group, of all copies; requires root on the receiving side, whose user and group names are used; with USER: (a colon and no group), set the user's own group too",
     },
     dereference: {
       short: "L",
