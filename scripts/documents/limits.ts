@@ -34,7 +34,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "pending input of a kept command",
-    "the kept command holds at most 256 KiB of input, and the attached call another 256 KiB",
+    "The agent buffers at most 256 KiB of input for the kept command, and another 256 KiB for the attached call",
   ],
   [
     "time for which the agent keeps a kept command after its end",
@@ -63,7 +63,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "duration of each system call that a file call makes",
-    "15 s, or 10 min for an fsync; after that time, the file system [counts as hung](files.md#limits)",
+    "A system call may take 15 s, and an fsync 10 min; after that time, the file system [counts as hung](files.md#limits)",
   ],
   [
     "FileTree.Watch calls at once",
@@ -98,7 +98,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT} connections. Above this limit, the agent accepts 16 surplus connections. If a surplus connection makes an authenticated call, it changes places with a connection that has not made an authenticated call. If every connection has made an authenticated call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections. When a surplus connection makes its first authenticated call, it takes the place of a connection that has made no authenticated call, and that connection becomes a surplus connection. If all ${limits.CONNECTION_LIMIT} connections have made an authenticated call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. If there is no such PING, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
@@ -107,12 +107,12 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "before the first authenticated call of a connection",
-    "The agent reads at most 256 KiB from the connection, in at most 1,000 reads. The agent accepts a burst of 100 calls, and after that 10 calls a second; if the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
+    "Until a connection makes its first authenticated call, the agent reads at most 256 KiB from it, in at most 1,000 reads. Until then, the agent accepts a burst of 100 calls, and after that 10 calls a second. If the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
   ],
   ["headers of a call", bytes(http2.headerListBytes)],
   ["CONTINUATION frames of a header block", `${http2.continuationFrames} frames ${CALM}`],
   ["calls on a connection at the same time", `${http2.streams} calls (\`REFUSED_STREAM\`)`],
-  ["calls that a client cancels by a reset", `a burst of 500 calls, and after that 50 calls a second ${CALM}`],
+  ["calls that a client cancels by RST_STREAM", `a burst of 500 calls, and after that 50 calls a second ${CALM}`],
   [
     "useless frames (PING, WINDOW_UPDATE, GOAWAY, unsolicited acknowledgements, empty frames)",
     `a burst of ${count(http2.idleFrames)} frames, and after that ${http2.idleFramesPerSecond} frames a second ${CALM}`,
@@ -133,7 +133,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "freeze of the session (`freeze_ms`)",
-    `at most ${duration(limits.FREEZE_LIMIT_MS)}. Before a freeze, the agent waits up to ${duration(limits.FREEZE_WAIT_MS)} for commands that are being started; then it waits up to ${duration(limits.FREEZE_WAIT_MS)} for processes to freeze`,
+    `A freeze lasts at most ${duration(limits.FREEZE_LIMIT_MS)}. Before a freeze, the agent waits up to ${duration(limits.FREEZE_WAIT_MS)} until no command is being started. Then it waits up to ${duration(limits.FREEZE_WAIT_MS)} until all processes are frozen`,
   ],
   ["entropy of one RunRestoreDuties", bytes(limits.ENTROPY_LIMIT_BYTES)],
 ];
@@ -154,7 +154,7 @@ export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[
   ["size of a message", bytes(MESSAGE_LIMIT_BYTES)],
   ["headers of a request", "8 KiB"],
   ["calls on a connection at the same time", "4 calls"],
-  ["calls that a client cancels by a reset", "a burst of 32 calls, and after that 1 call a second"],
+  ["calls that a client cancels by RST_STREAM", "a burst of 32 calls, and after that 1 call a second"],
   ["empty frames", "a burst of 100 frames, and after that 10 frames a second"],
   ["bytes read in one tick of the event loop", "2 KiB from each connection, and 8 KiB from all connections together"],
 ];

@@ -30,11 +30,11 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   credentials_renewed:
     "The agent has read the token and TLS files again. The level of this event is `debug` if the agent read the files because of a wrong token or before a snapshot.",
   freeze_expired:
-    "The time limit `freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
+    "The time limit `freeze_ms` of a freeze had passed. The agent killed the frozen session instead of thawing it, because the agent had [refused a spec file](snapshots.md#a-refused-spec).",
   frozen_session_kill_failed:
     "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
   frozen_session_killed:
-    "A signal or the agent's exit ended the freeze. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
+    "A signal or the agent's exit ended the freeze. The agent killed the frozen session instead of thawing it, because the agent had [refused a spec file](snapshots.md#a-refused-spec).",
   handshakes_unbounded:
     "This build of the agent cannot limit how much work a client causes by TLS handshakes. `consequence` says what can happen.",
   hook_ended: "A hook ended.",

@@ -54,7 +54,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_SETUP_FAILED: [
     ["INTERNAL", "FAILED_PRECONDITION"],
-    "The command could not be set up (`step` and `errno` in the metadata), or the set-up took longer than `timeout_ms`, because a file system (`mount` in the metadata) did not answer.",
+    "The agent could not set up the command; `step` and `errno` in the metadata say which step failed and why. Or the set-up took longer than `timeout_ms`, because the file system at `mount` (in the metadata) did not answer.",
   ],
   EXEC_TAKEN_OVER: [
     ["ABORTED"],

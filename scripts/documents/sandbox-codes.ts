@@ -3,7 +3,7 @@ import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 /** When a method rejects with each code. Each code must have a meaning here, or the code does not compile. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
-    "The node does not support a part of the request, such as mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. This error also occurs if the daemon drops tags, or if the processor's feature flags are unknown.",
+    "The node cannot do a part of what was requested. Examples: mediated egress, a live snapshot, more resources than the host has, a hypervisor that is not installed, an operation that the hypervisor does not support. This error also occurs if the daemon drops the tags of an instance, or if the kernel does not list the processor's feature flags.",
   SNAPSHOT_INVALIDATED:
     "The image from which the snapshot was made is gone: the daemon has no ready image with its digest.",
   BUNDLE_MISMATCH:
@@ -12,7 +12,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
   CPU_CLASS_MISMATCH: "The host's processor does not have the same feature flags as at the suspension.",
   INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
-  IMAGE_NOT_READY: "The image is missing or not ready. The next step says what to do.",
+  IMAGE_NOT_READY: "The image is missing or not ready. The error's `nextStep` says what to do.",
   IMAGE_UNSUITABLE: "The image has no /bin/sh, has a WORKDIR that does not exist, or starts systemd or /sbin/init.",
   NOT_FOUND:
     "This node has no sandbox or snapshot with this name. If another node has it, the message names that node.",
@@ -42,7 +42,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The proxy reached no server in the sandbox (502, 503), for example because the server listens only on the loopback.",
   SUBSTRATE_UNAVAILABLE: "The daemon does not run, the daemon did not answer in time, or another program answered.",
   SUBSTRATE_UNAUTHORIZED:
-    "The daemon refused the token, or the token lacks a scope. The message names the missing scope, and the next step lists all scopes that are required.",
+    "The daemon refused the token, or the token lacks a scope. The message names the missing scope, and the error's `nextStep` lists all scopes that are required.",
   INSUFFICIENT_RESOURCES: "The host does not have enough resources at the moment (409, 429).",
   SUBSTRATE_REFUSED: "The daemon answered 4xx.",
   SUBSTRATE_FAILED: "The daemon answered 5xx, for example because its disk is full. The daemon's log says why.",
@@ -51,7 +51,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   OPERATION_TIMED_OUT: "The operation has not ended within its `requestTimeoutMs`.",
   SANDBOX_BUSY: "Another process has been working on the sandbox for more than `lockTimeoutMs` (30 s).",
   JOURNAL_FAILED: "The state directory is full, damaged, or accessible to others.",
-  NODE_ID_CONFLICT: "Another journal has this node's id. `sweep` removes resources only with `takeOver`.",
+  NODE_ID_CONFLICT:
+    "Another journal has recorded resources with this node's id: another node has the same id, or this node's journal was lost. `sweep` removes these resources only with `takeOver`.",
   MISSING_PACKAGE: "An optional package or `node:sqlite` is missing.",
 };
 

@@ -9,7 +9,7 @@ const CODES = {
   ADDRESS_UNREACHABLE: "check the address, and the network between this machine and the agent",
   BRIDGE_FAILED: "run the bridge command by hand: it must print nothing and wait for input",
   CONNECTION_CLOSED:
-    "the agent closes connections beyond its limit, and connections whose handshake takes more than 5 s: try again, or check the client certificate",
+    "try again: the agent may have too many connections, or the TLS handshake took more than 5 s; if that does not help, check the client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
   DIAL_FAILED: "the function connectOptions threw an error: see the cause",
