@@ -61,7 +61,8 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The agent ends connections whose client certificates were not issued by a CA in the new CA file.",
   restore_duties_done: "The restore steps ended. The level is `warn` if a step is degraded.",
   server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
-  session_freeze_failed: "The session could not be frozen ([problems](snapshots.md#freeze_problem)).",
+  session_freeze_failed:
+    "The session could not be frozen, for one of [these reasons](snapshots.md#freeze_problem) (`problem`).",
   session_frozen: "The session is frozen. `pending` is the number of processes of the session that wait in the kernel.",
   session_thaw_failed:
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",

@@ -7,7 +7,7 @@ type Description = readonly [statuses: readonly StatusName[] | "by errno", meani
 const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ALREADY_EXISTS: [
     ["ALREADY_EXISTS"],
-    "The path exists, and the call does not replace an existing entry. If the agent logs this reason at its start, a port or socket of the agent is in use.",
+    "The path exists already, and the call does not allow the agent to replace it. If the agent logs this reason at its start, a port or socket of the agent is in use.",
   ],
   AUTHORITY_REPLACED: [
     ["UNAVAILABLE"],
@@ -140,7 +140,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if that call has been idle for at least 60 s. Otherwise the agent refuses the new call.",
+    "[Too many file calls](#limits) run at once. If a call has been idle for at least 60 s, the agent ends the call that has been idle for the longest time. Otherwise the agent refuses the new call.",
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. The agent ends the call that has been idle for the longest time, if that call has been idle for at least 60 s. Otherwise the agent refuses the new call.",
+    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. If a call has been idle for at least 60 s, the agent ends the call that has been idle for the longest time. Otherwise the agent refuses the new call.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

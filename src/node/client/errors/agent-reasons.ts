@@ -3,7 +3,7 @@
  * and `reason`. A newer agent may send other reasons.
  */
 export type AgentReason =
-  /** The path exists, and the call does not replace an existing entry. */
+  /** The path exists already, and the call does not allow the agent to replace it. */
   | "ALREADY_EXISTS"
   /** The agent has read a new CA file, and no CA in it issued the client's certificate. */
   | "AUTHORITY_REPLACED"
