@@ -68,7 +68,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
   session_thawed: "The restore steps thawed the session.",
   signal_received:
-    "The agent got a signal. `workload` says whether the agent forwarded the signal to the workload (`forwarded`), or no workload was running (`not_running`). Level: debug.",
+    "The agent got a signal. `workload` is `forwarded` if the agent forwarded the signal to the workload, and `not_running` if no workload was running. Level: debug.",
   spec_field_ignored:
     "A changed spec file has a new value for a field (`field`) that cannot change while the agent runs. The old value stays in use.",
   start_failed: "The workload or a listener could not be started.",

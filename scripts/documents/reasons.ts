@@ -45,7 +45,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
   EXEC_OFFSET_PAST_END: [
     ["OUT_OF_RANGE"],
-    "An offset of `attach` or `ack` is after the end of the stream; the metadata names the `field` of the offset and the `end` of the stream.",
+    "An offset in `attach` or `ack` is larger than the number of bytes in the stream. The metadata names the `field` that has this offset, and the `end` of the stream.",
   ],
   EXEC_PERMISSION_DENIED: [["PERMISSION_DENIED"], "The user may not execute the command."],
   EXEC_RESOURCE_LIMIT: [
@@ -98,7 +98,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   PORTS_NOT_KNOWN: [["FAILED_PRECONDITION"], "The agent cannot list ports, because the guest has no /proc."],
   PORT_NOT_LISTENING: [
     ["DEADLINE_EXCEEDED"],
-    "Until the time limit of WaitForPort, no server listened on the `port`, or a server listened only on another address, which the message names.",
+    "WaitForPort reached its time limit. No server listened on the `port`, or only a server on an address that tunnels do not reach; the message names this address.",
   ],
   PORT_REFUSED: [["FAILED_PRECONDITION"], "No server listens for stream connections on the `port` or `path`."],
   PORT_RESET: [["ABORTED"], "The server reset the connection of the tunnel."],

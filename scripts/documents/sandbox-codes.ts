@@ -26,7 +26,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The daemon was killed during a request and has left something behind: a volume without its instance, an instance that the daemon lists but answers 404 for, or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove it.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
-    'The session could not be frozen. With `freeze: "required"`, the library has not suspended the sandbox; with `env`, it has not forked or resumed the sandbox.',
+    'The session could not be frozen. If the call had `freeze: "required"`, the sandbox was not suspended. If the call had `env`, the sandbox was not forked or resumed.',
   ENV_UNSUPPORTED: "The sandbox's agent is older than 0.3.0, or a node older than 0.3.0 suspended the sandbox.",
   ENV_NOT_TAKEN:
     "The session thawed before it had the new variables, or the agent refused the variables or a spec file. In this case, the library removes a fork, but leaves a resumed sandbox [frozen](#secrets-of-a-fork).",
@@ -42,7 +42,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The proxy reached no server in the sandbox (502, 503), for example because the server listens only on the loopback.",
   SUBSTRATE_UNAVAILABLE: "The daemon does not run, the daemon did not answer in time, or another program answered.",
   SUBSTRATE_UNAUTHORIZED:
-    "The daemon refused the token, or the token lacks a scope. The message names the missing scope, and the error's `nextStep` lists all scopes that are required.",
+    "The daemon refused the token, or the token lacks a scope. The error's message names the missing scope, and its `nextStep` lists all required scopes.",
   INSUFFICIENT_RESOURCES: "The host does not have enough resources at the moment (409, 429).",
   SUBSTRATE_REFUSED: "The daemon answered 4xx.",
   SUBSTRATE_FAILED: "The daemon answered 5xx, for example because its disk is full. The daemon's log says why.",
@@ -64,11 +64,11 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
     "After the restore steps, the guest's clock differs from the host's by more than 100 ms, even if the inaccuracy of the measurement is subtracted.",
   THAWED_WITHOUT_DUTIES: "The frozen session ran before the restore steps.",
   NOT_FROZEN:
-    "The session could not be frozen, for example because its agent is too old. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
+    "The session could not be frozen, for example because the sandbox's agent is too old. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
   HOOK_FAILED: "The POST_RESTORE hook failed.",
   HOOK_TIMED_OUT: "The POST_RESTORE hook did not end in time.",
   BUNDLE_DIFFERS:
-    "The daemon's build has changed since the suspension. This warning also occurs if the hypervisor or the agent has changed, and `acceptBundle` accepted this difference.",
+    "The daemon's build has changed since the suspension, or `acceptBundle` accepted that the hypervisor or the agent has changed.",
   STOP_BOUNDED: "The agent did not answer, so the workload had only 5 s to stop.",
   STOP_FORCED: "The agent answered, but did not exit in time.",
 };

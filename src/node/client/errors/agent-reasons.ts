@@ -31,7 +31,7 @@ export type AgentReason =
   | "EXEC_NOT_ENDED"
   /** The program of the command, or the program's interpreter, does not exist. */
   | "EXEC_NOT_FOUND"
-  /** An offset of `attach` or `acknowledge` is after the end of the stream. */
+  /** An offset in `attach` or `acknowledge` is larger than the number of bytes in the stream. */
   | "EXEC_OFFSET_PAST_END"
   /** The user may not execute the program. */
   | "EXEC_PERMISSION_DENIED"
@@ -77,7 +77,7 @@ export type AgentReason =
   | "PATH_PERMISSION_DENIED"
   /** The agent cannot list ports, because the guest has no /proc. */
   | "PORTS_NOT_KNOWN"
-  /** Until the time limit, no server listened on the port at an address that the agent can reach. */
+  /** The wait for the port reached its time limit: no server listened on the port at an address that tunnels reach. */
   | "PORT_NOT_LISTENING"
   /** No server listens on the port or path. */
   | "PORT_REFUSED"

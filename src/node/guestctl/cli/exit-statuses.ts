@@ -14,7 +14,7 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   ["0", 'guestctl succeeded. For "health", the sandbox is ready. For "exec" and "hook", the command exited with 0.'],
   [
     String(STATUS_NOT_AS_INTENDED),
-    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" could not complete every step, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, "sandbox" did not complete everything, or writing to standard output failed, for example because a disk is full. A guest\'s clock that is off by less than a second is not a failure.',
+    'A part of the work failed. Examples: "health" found the sandbox not ready; "restore" or "restore-sequence" could not complete every step; "cp" skipped entries; "rm" left entries; "ls" could not read an entry; "sandbox" did not complete everything. Every command exits with 1 if it cannot write to standard output, for example because a disk is full. A guest\'s clock that is off by less than a second is not a failure.',
   ],
   [
     String(STATUS_NOT_ISOLATED),

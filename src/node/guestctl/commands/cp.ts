@@ -45,7 +45,7 @@ ACLs are not copied, not even with -a.`,
     },
     "no-clobber": {
       short: "n",
-      help: "leave existing files and links unchanged; hard links that are copied into the sandbox then become separate files",
+      help: "do not replace existing files and links; with this option, hard links that are copied into the sandbox become separate files",
     },
     parents: { help: "create missing directories above the destination" },
     recursive: {
