@@ -107,7 +107,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "before the first authenticated call of a connection",
-    "Until a connection makes its first authenticated call, the agent reads at most 256 KiB from it, in at most 1,000 reads. Until then, the agent accepts a burst of 100 calls, and after that 10 calls a second. If the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
+    "Until a connection makes its first authenticated call, the agent reads at most 256 KiB from the connection, in at most 1,000 reads. The agent also accepts only a burst of 100 calls, and after that 10 calls a second. If the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
   ],
   ["headers of a call", bytes(http2.headerListBytes)],
   ["CONTINUATION frames of a header block", `${http2.continuationFrames} frames ${CALM}`],
@@ -133,7 +133,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "freeze of the session (`freeze_ms`)",
-    `A freeze lasts at most ${duration(limits.FREEZE_LIMIT_MS)}. Before a freeze, the agent waits up to ${duration(limits.FREEZE_WAIT_MS)} until no command is being started. Then it waits up to ${duration(limits.FREEZE_WAIT_MS)} until all processes are frozen`,
+    `A freeze lasts at most ${duration(limits.FREEZE_LIMIT_MS)}. Before a freeze, the agent waits up to ${duration(limits.FREEZE_WAIT_MS)} until no command is being started. After that, the agent waits up to ${duration(limits.FREEZE_WAIT_MS)} until all processes are frozen`,
   ],
   ["entropy of one RunRestoreDuties", bytes(limits.ENTROPY_LIMIT_BYTES)],
 ];
