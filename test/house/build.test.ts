@@ -27,7 +27,7 @@ async function said(stream: Readable): Promise<string> {
 }
 
 describe("concurrent builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
-  test("a build waits for another build of the same checkout, saying so", async (t) => {
+  test("a build reports that it waits for another build of the checkout", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
     assert.equal(await said(holder.stdout), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);

@@ -41,7 +41,7 @@ test("the nightly workflow runs every part of .ci/nightly", () => {
 });
 
 describe("npm scripts", () => {
-  test("the search for the project's npm scripts finds more than eight", () => {
+  test("this test file finds at least nine npm scripts to check", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));
   });
 
@@ -52,7 +52,7 @@ describe("npm scripts", () => {
       assert.match(stdout, new RegExp(`^usage: npm ${name === "start" || name === "test" ? "" : "run "}${name}`));
     });
 
-    test(`npm run ${name} rejects an unknown option by name`, async () => {
+    test(`npm run ${name} rejects an unknown option and names it`, async () => {
       const { exitCode: code, stdout, stderr } = await run(file, ["--no-such-option"]);
       assert.deepEqual([code, stdout], [64, ""]);
       assert.match(stderr, new RegExp(`^${name}: .*--no-such-option.*\\nusage: `));

@@ -48,7 +48,7 @@ function bundleWithList(t: TestContext, list: string): { readonly launch: () => 
 }
 
 describe("the launcher's page list", () => {
-  test("the launcher prefetches exactly the pages of its list", async (t) => {
+  test("the launcher prefetches exactly the pages of its prefetch list", async (t) => {
     const { launch, file } = bundleWithList(t, "absent\n0+256\nfile\n0+4 100+8\n200+1\n");
     if (!(await forget([file]))) {
       t.skip("needs a disk below the temporary directory");
@@ -70,7 +70,7 @@ describe("the launcher's page list", () => {
     "names directories and devices": "lib\n0+4\n/dev/zero\n0+4\n",
     "is too long": "file\n".repeat(20_000),
   })) {
-    test(`the launcher starts the agent if its page list ${what}`, (t) => bundleWithList(t, list).launch());
+    test(`the launcher starts the agent if its prefetch list ${what}`, (t) => bundleWithList(t, list).launch());
   }
 });
 
@@ -78,7 +78,7 @@ describe("the shipped page list", () => {
   const directory = standaloneDirectory();
   const lines = readFileSync(join(directory, "agent.pages"), "utf8").trim().split("\n");
 
-  test("the shipped page list names existing files and pages of the bundle", () => {
+  test("the shipped prefetch list names only files and pages that exist", () => {
     let pages = 0;
     let runs = 0;
     for (const line of lines) {
@@ -95,7 +95,7 @@ describe("the shipped page list", () => {
     assert.ok(runs > 0);
   });
 
-  test("with the shipped page list, a cold start fills little page cache", async (t) => {
+  test("the shipped prefetch list keeps a cold start's page cache small", async (t) => {
     const copy = mkdtempSync(join(tmpdir(), "guest-agent-cold-"));
     t.after(() => rmSync(copy, { recursive: true, force: true }));
     cpSync(directory, copy, { recursive: true });

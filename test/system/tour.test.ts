@@ -27,7 +27,7 @@ exec /bin/sh "$@"
 `;
 
 describe("npm start", () => {
-  it("npm start retries a step with more time on a busy machine", async () => {
+  it("npm start retries a timed-out step with a longer timeout", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("bin"));
     await writeFile(directory.at("bin/sh"), SHELL);

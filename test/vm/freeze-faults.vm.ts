@@ -78,7 +78,7 @@ describe("a frozen session in a guest", () => {
     });
   }
 
-  test("a session continues after repeated or concurrent restore steps", async () => {
+  test("a session keeps running after repeated or concurrent restore steps", async () => {
     await using clone = await frozenClone();
     {
       await using way = await relayTo(clone.agentPort);
@@ -103,7 +103,7 @@ describe("a frozen session in a guest", () => {
     await allBeat(clone, await beatsOf(clone), BEATING);
   });
 
-  test("an expired freeze thaws the session; the next restore steps report it", async () => {
+  test("an expired freeze thaws the session, which the next restore steps report", async () => {
     await stage.machine.resume();
     assert.equal((await restoreDuties(() => stage.client(), { reachTimeoutMs: REACH_MS })).frozen, false);
     await allBeat(stage.machine, before, BEATING);

@@ -66,7 +66,7 @@ describe("a workload that draws random numbers, in four clones of one snapshot",
     running = await stage.guest.snapshot(stage.machine, "running");
   };
 
-  test("a workload that draws random numbers starts in the source guest", async () => {
+  test("the source guest boots and its workload draws random numbers", async () => {
     await stage.boot();
     await madeAtLeast(
       stage.machine,
@@ -83,7 +83,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
-    test(`control, ${way}: clones that were not frozen draw equal random numbers`, async (t) => {
+    test(`${way}: clones that were not frozen draw equal random numbers (control experiment)`, async (t) => {
       const start = async (): Promise<Machine> => {
         const clone = await stage.guest.start(running, generation());
         await madeAtLeast(

@@ -137,7 +137,7 @@ describe("the script for a Paused instance", () => {
 
   test("the documented rescue script saves a guest that was only suspended", () => saves(async () => undefined));
 
-  test("the documented rescue script saves a guest that continued after suspension", () =>
+  test("the documented rescue script saves a guest that QEMU continued after suspension", () =>
     saves(async (instance) => {
       await instance.suspend();
       await qmp(instance.path, { execute: "cont" });

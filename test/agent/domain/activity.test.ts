@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("the end of a cut attachment does not update last_user_activity", () => {
-  it("touch() and cut() count as user activity; the end of an attachment does not", () => {
+  it("after cut(), an attachment's end() does not count as user activity", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();
@@ -37,7 +37,7 @@ describe("the end of a cut attachment does not update last_user_activity", () =>
     assert.equal(activeAgoMs(), 2_000);
   });
 
-  it("cutting an attachment made before a restore does not count as user activity", () => {
+  it("cut() counts as user activity only for attachments begun after the restore", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     clock.pass(2_000);
@@ -95,7 +95,7 @@ describe("a clock that is stepped", () => {
     assert.equal(activity.lastNs(), clock.wallNs());
   });
 
-  it("a delay between reading the two clocks does not shift activity timestamps", () => {
+  it("a delay between wall-clock and monotonic readings does not shift activity timestamps", () => {
     const clock = new SimulatedClock();
     let heldUpMs = 0;
     const stamps = new Stamps({
@@ -116,7 +116,7 @@ describe("a clock that is stepped", () => {
 });
 
 describe("a clock that had never been set", () => {
-  it("activity timestamps shift only when the guest's clock is first set", () => {
+  it("a forward step shifts activity timestamps only if the clock was unset", () => {
     for (const [setSinceMs, agoMs] of [
       [1_700_000_000_000, 2_000],
       [1_000, 1_800_000_000_000 - 3_000],

@@ -82,7 +82,7 @@ describe("an allowance", () => {
     assert.deepEqual(lost, ["idle"]);
   });
 
-  it("an evicted allowance holder cannot release or reclaim its share", () => {
+  it("after its eviction, a share of an Allowance ignores all changes", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>

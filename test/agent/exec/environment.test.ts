@@ -36,7 +36,7 @@ function parse(bytes: Uint8Array): Map<string, string> {
 }
 
 describe("contract: environment of an exec'd command", () => {
-  it("a command's environment has no SVC_ variable, even if Process.env names one", async () => {
+  it("a command's environment has no SVC_ variable, even if Process.env sets one", async () => {
     const names = [...(await environmentOf()).keys()];
     assert.ok(!names.some((name) => name.startsWith("SVC_")), names.join(" "));
   });

@@ -61,7 +61,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("after the exit frame, an attached call ends even if its client never sends `forget`", async () => {
+  it("after the exit frame, a kept command's call ends even without `forget`", async () => {
     using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
     while ((await silent.stream.next())?.case !== "exit");
     assert.equal((await keptCommand(agent, "silent"))?.attached, false);
@@ -138,7 +138,7 @@ describe("an exec that is to be replaced", () => {
     assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
   });
 
-  it("a client attached to a replaced exec gets EXEC_UNKNOWN when the exec is evicted", async () => {
+  it("if a replaced exec is evicted, its attached client gets EXEC_UNKNOWN", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     using first = await keep(agent, { args, keep: { name: "a", ...large } });

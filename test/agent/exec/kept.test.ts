@@ -62,7 +62,7 @@ describe("a kept command", () => {
     assert.deepEqual([deaf.started.stdin, deaf.started.stdinClosed], [false, true], "started without input");
   });
 
-  it("a kept command without terminal ignores a half-closed request and a terminal size", async () => {
+  it("a half-closed call does not close a kept command's standard input", async () => {
     using first = await keep(agent, echo({ name: "half" }));
     first.stream.stdin("still ").end();
     await first.stream.until("still ");

@@ -167,7 +167,7 @@ describe("ready_cmd", () => {
     assert.equal(await readFile(runs, "utf8"), "run\n");
   });
 
-  it("readiness reports 127 for a missing ready_cmd, 126 if it cannot start", async () => {
+  it("readiness reports 127 if ready_cmd is not found, 126 if not executable", async () => {
     for (const [command, code] of [
       ["no-such-command", 127],
       ["/etc/passwd", 126],

@@ -27,7 +27,7 @@ async function dutiesWithoutMessage(agent: RunningAgent) {
 }
 
 describe("a POST_RESTORE hook", () => {
-  it("a POST_RESTORE hook waits for a restore call whose message has not arrived", async () => {
+  it("a POST_RESTORE hook waits for a restore call whose request is incomplete", async () => {
     await using agent = await startAgent({
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });
@@ -78,7 +78,7 @@ describe("a POST_RESTORE hook", () => {
 });
 
 describe("a PRE_SNAPSHOT hook that ran while a snapshot was taken", () => {
-  it("restore steps kill a stale PRE_SNAPSHOT hook and its process tree", async () => {
+  it("restore steps kill a PRE_SNAPSHOT hook that still runs, with its descendants", async () => {
     const mark = `1000.${Date.now()}`;
     await using directory = await testDirectory();
     const script = directory.at("hook.sh");

@@ -94,7 +94,7 @@ describe("the decoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder).slice(0, 1), [["last", "value"]]);
   });
 
-  test("the HPACK decoder's version changes exactly when its dynamic table changes", () => {
+  test("the HPACK decoder's `version` counter changes exactly when its dynamic table does", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
     const before = decoder.version;
     decoder.decode(Buffer.of(0x82, 0x86));
@@ -136,7 +136,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
-  test("the HPACK encoder announces the smallest and last of several table limits", () => {
+  test("after several table-limit changes, the HPACK encoder announces the smallest and last", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);

@@ -78,7 +78,7 @@ function memoriesOf(socket: Duplex): ArrayBufferLike[] {
 }
 
 describe("pieces that are written to a TLS socket", () => {
-  it("TLS writes join pieces in one reused buffer", async () => {
+  it("TLS writes coalesce pieces in one reused buffer", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(30, 8_192));
@@ -87,7 +87,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories[0], memories[1]);
   });
 
-  it("TLS writes are not joined for a single piece or for oversized pieces", async () => {
+  it("TLS writes do not coalesce a single piece or oversized pieces", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(1, 8_192));
@@ -95,7 +95,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories.length, 5);
   });
 
-  it("TLS writes do not join pieces while another socket uses the shared buffer", async () => {
+  it("TLS writes are not coalesced while another socket uses the shared buffer", async () => {
     await using slow = await pairOver("tls");
     await using quick = await pairOver("tls");
     const [held, passed] = [piecesOf(30, 8_192), piecesOf(30, 8_192)];

@@ -136,7 +136,7 @@ test("buildNative does not rebuild an addon whose sources did not change", () =>
   assert.equal(statSync(built).ino, before.ino);
 });
 
-test("buildNative rejects an unknown architecture by name", () => {
+test("buildNative rejects an unknown architecture and names it", () => {
   assert.throws(() => buildNative("sparc"), /"sparc".*x64 or arm64/);
 });
 

@@ -35,7 +35,7 @@ describe("the kernel", () => {
   });
 });
 
-test("if its FdWatch fails, arrivalsWatcher leaves no descriptor open", () => {
+test("arrivalsWatcher leaks no descriptor if FdWatch cannot be created", () => {
   class FdWatch extends addon.FdWatch {
     constructor() {
       // As epoll_ctl(2) refuses a descriptor, for example at the limit of watches.

@@ -131,7 +131,7 @@ test("MemoryKeeper also releases memory that V8 frees later", async () => {
   assert.equal(trimmed.length, held.length / FRESH_BYTES + 1);
 });
 
-test("beforeSnapshot releases garbage and program pages, then rehearses the first calls", async () => {
+test("beforeSnapshot releases garbage and program pages before it calls `rehearse`", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(() => {
@@ -201,7 +201,7 @@ function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
 
 const ANNOUNCED = "memory.onCalls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.onCalls(0);";
 
-test("after beforeSnapshot, V8 optimizes nothing until many calls or one large call", () => {
+test("beforeSnapshot disables V8's optimizer until many calls or one large call arrive", () => {
   const calls = (count: number): string =>
     `for (let i = 0; i < ${count}; i++) { memory.onCalls(1); memory.onCalls(0); }`;
   assert.deepEqual(optimizes("", ""), [true, true], "without a snapshot");

@@ -73,7 +73,7 @@ describe("ClockDuty", () => {
     }
   });
 
-  it("ClockDuty sets no time outside the validity of the caller's certificate", () => {
+  it("ClockDuty sets only times within the validity period of the caller's certificate", () => {
     const hostMs = Number(HOST_NS / MS);
     for (const [validity, steps] of [
       [{ notBeforeMs: hostMs - 1, notAfterMs: hostMs + 1 }, true],
@@ -107,7 +107,7 @@ describe("ClockDuty", () => {
     assert.equal(clock.wallNs() - activity.lastNs(), 2_000n * MS);
   });
 
-  it("after refusing a host time, ClockDuty still accepts an earlier one", () => {
+  it("a refused host time does not make ClockDuty refuse an earlier one", () => {
     const { clock } = duty();
     const hostMs = Number(HOST_NS / MS);
     const validity = { notBeforeMs: hostMs - 1_000, notAfterMs: hostMs + 1_000 };
@@ -144,7 +144,7 @@ describe("renewRandomness", () => {
     assert.equal(ENTROPY.indexOf(first?.subarray(0, 8) ?? ""), -1);
   });
 
-  it("renewRandomness mixes in entropy that it may not credit, and reports the refusal", () => {
+  it("renewRandomness mixes in entropy even if the kernel refuses to credit it", () => {
     const { kernel, result } = renew({ credit: ["EPERM"], reseed: "EPERM" });
     assert.deepEqual(kernel.calls, ["open", "credit 512", "mix 512", "mix 512", "mix 176", "reseed", "close"]);
     assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);

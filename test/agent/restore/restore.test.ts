@@ -252,7 +252,7 @@ describe("a rehearsal of the restore steps", () => {
     assert.deepEqual(parts.log.lines, []);
   });
 
-  it("the addon itself rejects a bad entropy descriptor and negative clock times", () => {
+  it("the addon rejects a negative entropy descriptor and negative clock times", () => {
     // The kernel would say EBADF.
     assert.equal(addon.creditEntropy(-1, new Uint8Array()), -EINVAL);
     assert.equal(addon.setRealtimeNs(-1n), -EINVAL);

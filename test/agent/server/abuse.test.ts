@@ -160,7 +160,7 @@ describe("the management port", () => {
     assert.equal(fields["reason"], "no request within 300 ms of the handshake");
   });
 
-  test("calls on a surplus connection fail until a connection slot is free", async () => {
+  test("calls beyond the connection limit fail until a slot is free", async () => {
     await using server = await start({ limits: { connections: 2 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);
@@ -208,7 +208,7 @@ describe("the management port", () => {
     assert.equal(results.filter((result) => result === "answered").length, 64);
   });
 
-  test("only the latest sixteen surplus connections stay open", async () => {
+  test("of connections beyond the limit, only the latest sixteen stay open", async () => {
     await using server = await start({ limits: { connections: 1 } });
     using first = await RawHttp2.dial(server);
     assert.equal(await first.ask("Health", TEST_TOKEN), "0");

@@ -64,7 +64,7 @@ describe("a client that is paused", () => {
     assert.ok(!server.log.some(({ event }) => event === "peer_lost"));
   });
 
-  test("a silent client without calls stays connected while slots are free", async () => {
+  test("a silent client without calls stays connected while connection slots are free", async () => {
     const silent = Promise.withResolvers<void>();
     await using server = await start({ unacknowledgedMs: (fd) => addon.unacknowledgedMs(fd) });
     using peer = await RawHttp2.dial(server);

@@ -65,7 +65,7 @@ class Guest implements AsyncDisposable {
 }
 
 describe("a replaced spec file", NEEDS_CREDIT, () => {
-  it("replaced spec files apply to new commands and hooks after a restore", async () => {
+  it("a restore applies changed spec files to new commands and hooks", async () => {
     await using guest = await Guest.start();
     assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["old,1", 1]);
     await guest.putEnv({ KEY: "new" });
@@ -79,7 +79,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.version(), 2, "files that have not changed count once");
   });
 
-  it("SIGHUP or a later call makes the agent read a replaced spec", async () => {
+  it("SIGHUP or any call makes the agent read a changed spec file", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "by signal" });
     guest.agent.kill("SIGHUP");
@@ -90,7 +90,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.seen("KEY"), "by itself");
   });
 
-  it("a replaced spec file applies to ready_cmd", async () => {
+  it("a changed spec file applies to ready_cmd", async () => {
     await using guest = await Guest.start();
     await guest.agent[Symbol.asyncDispose]();
     const ready = { ready_cmd: { args: ["sh", "-c", '[ "$KEY" = new ]'], interval_ms: 20 } };
@@ -102,7 +102,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     await until(async () => (await client.health()).ready, "ready_cmd sees the new variable");
   });
 
-  it("of a replaced spec, only variables apply; other fields are logged as ignored", async () => {
+  it("a changed spec file updates only variables; other changed fields are logged", async () => {
     await using guest = await Guest.start();
     await guest.putEnv(
       { KEY: "new" },
@@ -127,7 +127,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "new\n");
   });
 
-  it("a replaced spec may have 60,000 variables within 1 MiB", async () => {
+  it("a changed spec may have 60,000 variables within 1 MiB", async () => {
     await using guest = await Guest.start();
     const many = Object.fromEntries(Array.from({ length: 60_000 }, (_, index) => [`V${index}`, ""]));
     await guest.putEnv(many);
@@ -181,7 +181,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
 });
 
 describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, () => {
-  it("a replaced hooks spec applies although the process spec is refused", async () => {
+  it("a changed hooks spec applies although the process spec is refused", async () => {
     await using guest = await Guest.start();
     await put(guest.process, "{");
     await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "new" } } }));
@@ -194,7 +194,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["new", 2]);
   });
 
-  it("a replaced process spec applies although the hooks spec is refused", async () => {
+  it("a changed process spec applies although the hooks spec is refused", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "new" });
     await put(guest.hooks, "{");
@@ -208,7 +208,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
 });
 
 describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
-  it("keepFrozen lets the host write a fork's spec before the thaw", async (t) => {
+  it("with keepFrozen, the host can write a fork's spec before the thaw", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

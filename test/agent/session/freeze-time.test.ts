@@ -148,7 +148,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     }
   });
 
-  it("killing a session whose freeze has expired is retried until the kernel permits it", async () => {
+  it("if killing a session with an expired freeze fails, the agent retries", async () => {
     const { begin, pass, freeze, ends, mayKill } = setup();
     await begin(1_000);
     freeze.thawByDuties({ keep: true, specRefused: true });

@@ -277,7 +277,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("a DeclareIdle call sent before a freeze takes effect while frozen, and is answered afterwards", async () => {
+  it("DeclareIdle takes effect although the workload was frozen after sending it", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => directory.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -391,7 +391,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
   });
 
-  it("an agent inside the session's cgroup prevents the freeze", async () => {
+  it("a freeze fails while the agent is inside the session's cgroup", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     using stream = new ExecStream(agent);

@@ -93,7 +93,7 @@ describe("an agent that may have no cgroups", () => {
 });
 
 describe("an agent that ends", () => {
-  it("a stopping agent kills running execs' daemons and removes their cgroups", async (t) => {
+  it("a stopping agent kills daemons of running commands and removes their cgroups", async (t) => {
     const agent = await startAgent();
     using stream = new ExecStream(agent);
     stream.start({ args: daemon(mark(750)) });

@@ -71,7 +71,7 @@ describe("WaitForPort", () => {
     await waited;
   });
 
-  it("WaitForPort times out and names a listener on another address", async () => {
+  it("if a server listens only on 127.0.0.2, WaitForPort's timeout error says so", async () => {
     await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
     const metadata = { port: String(elsewhere.port) };
     await assert.rejects(client.ports.waitFor(elsewhere.port, { timeoutMs: SOON_MS }), {

@@ -67,7 +67,7 @@ describe("guestError", () => {
       assert.equal(failed(status.DEADLINE_EXCEEDED, details).message, message);
   });
 
-  test("error codes and mayConnect ignore misleading words in host names and paths", () => {
+  test("error codes and mayConnect are not derived from host names or paths", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
@@ -83,7 +83,7 @@ describe("guestError", () => {
     }
   });
 
-  test("guestError uses the link failure's message for UNAVAILABLE, not for DEADLINE_EXCEEDED", () => {
+  test("guestError takes its message from the link failure only for UNAVAILABLE", () => {
     const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
     assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");

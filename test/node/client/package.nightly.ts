@@ -150,7 +150,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     }
   });
 
-  test("the sandboxes module type-checks without optional packages and names missing ones", async () => {
+  test("without optional packages, the sandboxes module compiles, and fails with MISSING_PACKAGE", async () => {
     const program = join(installed.directory, "sandboxes.ts");
     const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
 const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));

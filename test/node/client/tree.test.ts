@@ -291,7 +291,7 @@ describe("client.files.upload and download", () => {
     assert.deepEqual(lost, { WriteTree: 2, List: 4 });
   });
 
-  it("files.upload sends zeros to an agent that does not accept holes", async () => {
+  it("files.upload sends a sparse file's holes as zeros to an older agent", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("here"));
     await writeFile(directory.at("here/file"), "");

@@ -83,7 +83,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("`exec` dies by SIGINT if SIGINT ended its command", async () => {
+  test("if SIGINT ended its command, `exec` also terminates itself by SIGINT", async () => {
     for (const option of ["", "--json"]) {
       const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
       const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });

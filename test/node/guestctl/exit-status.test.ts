@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { statusOf } from "../../../src/node/guestctl/sandbox/exit-status.ts";
 import type { Warning } from "../../../src/node/sandboxes/index.ts";
 
-test("`guestctl sandbox` exits with 3 if isolation was lost, with 1 for other warnings", () => {
+test("`guestctl sandbox` exits with 3 for isolation warnings, 1 for other warnings", () => {
   const warned = (...codes: readonly Warning["code"][]): { readonly warnings: readonly Warning[] } => ({
     warnings: codes.map((code) => ({ code, message: "" })),
   });

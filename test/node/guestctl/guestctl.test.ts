@@ -88,7 +88,7 @@ describe("guestctl", () => {
     assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
   });
 
-  test("guestctl reports a wrong command line in one line", async () => {
+  test("guestctl's error for wrong arguments is a single line", async () => {
     for (const [args, problem] of [
       [
         ["frobnicate"],

@@ -93,7 +93,7 @@ describe("a tree of a hostile sandbox", () => {
       );
     });
 
-  it("`cp` writes nothing through a copied symlink, neither locally nor in archives", async () => {
+  it("`cp` writes nothing through a received symlink, neither locally nor into archives", async () => {
     const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
     const { directory } = sandbox;
@@ -116,7 +116,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.deepEqual(await readdir(sandbox.directory.at("here")), ["last"]);
   });
 
-  it("`cp` counts failed entries whose names the agent does not send", async () => {
+  it("`cp` reports how many failed entries the agent did not name", async () => {
     const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
     for (const [fields, lines, last] of [
       [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, whose names the sandbox's agent did not send$/],
@@ -181,7 +181,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
-  it("`cp` of a file that shrinks fails, and an archive pads it with zeros", async () => {
+  it("if a file shrinks, `cp` fails and pads the archive with zeros", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);

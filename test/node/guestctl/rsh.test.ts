@@ -29,7 +29,7 @@ describe("guestctl rsh", () => {
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["rsh", ...args], env, input);
 
-  test("`rsh` runs its joined arguments in the user's shell and home directory", async () => {
+  test("`rsh` runs its arguments as one shell line in the home directory", async () => {
     const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
     const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("`rsh` allocates a terminal if standard input is one or with `-tt`, unless `-T`", async () => {
+  test("`rsh` allocates a terminal with `-tt`, and never with `-T`", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

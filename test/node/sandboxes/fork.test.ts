@@ -112,7 +112,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("`sweep` completes an interrupted boot; `env` can then replace variables at resume", async () => {
+  test("after `sweep` has completed an interrupted boot, `resume` can replace variables", async () => {
     await sharedNode.create({ image: IMAGE, name: "booted", process });
     await sharedNode.stop("booted");
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });

@@ -107,7 +107,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("`sweep` reports LEFT_BEHIND for a listed instance that the daemon cannot find", async (place) => {
+  it("`sweep` reports LEFT_BEHIND if the daemon lists but cannot find an instance", async (place) => {
     const { node, substrate } = place;
     let ghost: object = {};
     substrate.edits.set("GET /instances", (all: readonly object[]) => {

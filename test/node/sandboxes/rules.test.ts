@@ -80,7 +80,7 @@ describe("the keys of suspended sandboxes", () => {
     cpuClass: "c",
   };
 
-  test("snapshot keys match a host that has not changed", () => {
+  test("comparing snapshot keys on an unchanged host finds no difference", () => {
     assert.equal(differences("box", keys, present), undefined);
   });
 

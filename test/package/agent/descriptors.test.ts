@@ -42,7 +42,7 @@ function readyMessage<Desc extends DescMessage>(schema: Desc): Desc {
 }
 
 describe("prebuilt descriptors in the bundle", () => {
-  test("prebuilt descriptors equal those that the library builds from generated files", async () => {
+  test("prebuilt descriptors equal those that protobuf builds from the generated files", async () => {
     const files = await generatedFiles();
     assert.ok(files.length >= 8);
     for (const file of files) assert.deepEqual(encodeFile(ready(file)), encodeFile(file));

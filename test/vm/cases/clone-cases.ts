@@ -33,14 +33,14 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
     );
   });
 
-  test("control: without restore steps, two clones draw the same random numbers both times", () => {
+  test("without restore steps, two clones draw equal random numbers twice (control experiment)", () => {
     const [one, other] = seen().control;
     assert.equal(one.first.vdso.length > 0, hasVdso, "the vDSO is asked where there is one");
     assert.ok(drawTheSame(one.first, other.first), "the first time");
     assert.ok(drawTheSame(one.second, other.second), "the second time");
   });
 
-  test("control: until their restore steps, clones draw equal random numbers", () => {
+  test("before their restore steps, clones draw equal random numbers (control experiment)", () => {
     const { control, pair } = seen();
     assert.ok(drawTheSame(pair[0].before, pair[1].before));
     assert.ok(drawTheSame(pair[0].before, control[0].first));

@@ -18,7 +18,7 @@ export function endCase(stage: Stage): void {
 
 /** What a sandbox that was never restored must do. The first case boots the machine. */
 export function sandboxCases(stage: Stage, series: string): void {
-  test("init starts the entrypoint in the container's root; Health answers over TLS", async () => {
+  test("init starts the agent in the container's file system, and Health answers", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.health()).alive, true);

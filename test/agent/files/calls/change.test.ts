@@ -63,7 +63,7 @@ describe("MakeFolder", () => {
     }
   });
 
-  it("MakeFolder never changes the owner of a directory that replaced the new one", NEEDS_ROOT, async () => {
+  it("if another directory replaces the created one, MakeFolder leaves its owner unchanged", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await fs.mkdir(directory.at("inside/secret"), { recursive: true, mode: 0o700 });
     await fs.writeFile(directory.at("inside/secret/key"), "root's");

@@ -80,7 +80,7 @@ describe("the content of a file", () => {
     assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
-  it("with 64 concurrent uploads, each one waits until its previous batch is written", async () => {
+  it("with 64 concurrent uploads, each upload writes one batch at a time", async () => {
     const { file, write } = upload(64);
     await write(Buffer.alloc(32 * KIB));
     const waiting = write(Buffer.alloc(32 * KIB));

@@ -206,7 +206,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("/proc is not read again while a process found earlier still lives", async () => {
+  it("while a known process is alive, /proc is not read again", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;

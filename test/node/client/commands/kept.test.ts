@@ -469,7 +469,7 @@ describe("a kept command", () => {
     await client.commands.end("unsettled", { forget: true });
   });
 
-  test("an abort, or leaving a watch loop, ends a reconnect's wait for `connectOptions`", async () => {
+  test("an aborted or abandoned call stops waiting for a hanging `connectOptions`", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 10_000 });

@@ -202,7 +202,7 @@ describe("GuestProcess", () => {
     assert.equal(result.stdout, `process ä b /tmp ${process.getuid?.()}\n`);
   });
 
-  test("in `env`, undefined variables are omitted and non-text ones rejected by name", async () => {
+  test("in `env`, undefined variables are omitted; non-text ones are rejected and named", async () => {
     const { stdout } = await client.run(["sh", "-c", "echo ${A-unset} $B"], { env: { A: undefined, B: "b" } });
     assert.equal(stdout, "unset b\n");
     const env = { PORT: 12_345 } as unknown as Record<string, string>;
@@ -322,7 +322,7 @@ describe("GuestProcess", () => {
     assert.equal(await text(process.stderr), "");
   });
 
-  test("a command that cannot start rejects with status, reason and metadata", async () => {
+  test("if a command cannot start, the error has status, reason and metadata", async () => {
     const process = client.start(["/no/such/command"], { stdin: true });
     for (const error of [await failureOf(process.wait()), await failureOf(process.started)]) {
       assert.deepEqual(

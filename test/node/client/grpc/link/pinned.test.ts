@@ -55,7 +55,7 @@ describe("the pinned certificate of an agent", () => {
     assert.equal(await codeOf(both, { pinned: both.server.cert }), "AGENT_TOO_OLD");
   });
 
-  test("pinning permits only an expired certificate, not an untrusted or future one", async () => {
+  test("pinning allows an expired certificate, but not an untrusted or future one", async () => {
     const expired = await issued({ serverValidity: "expired" });
     const other = await issued({});
     assert.equal(await codeOf(expired, { pinned: other.server.cert }), "SERVER_CERTIFICATE_EXPIRED");

@@ -55,7 +55,7 @@ describe("an address vsock:CID:PORT", () => {
     assert.equal(await readFile(directory.at("words"), "utf8"), "- VSOCK-CONNECT:3:7071\n");
   });
 
-  test("a connection error of vsock:CID:PORT quotes socat's standard error", async () => {
+  test("if socat fails, the vsock connection error quotes socat's standard error", async () => {
     await install(`echo 'socat[1] E connect(5, AF=40 cid:3 port:7071, 16): Connection reset by peer' >&2; exit 1`);
     using client = connect(options());
     const { status, message } = await failureOf(client.health());
@@ -63,7 +63,7 @@ describe("an address vsock:CID:PORT", () => {
     assert.match(message, /^vsock:3:7071: socat failed: socat\[1\] E connect\(.*\): Connection reset by peer$/);
   });
 
-  test("a connection error of vsock:CID:PORT says if socat is not installed", async () => {
+  test("if socat is not installed, the vsock connection error says so", async () => {
     process.env["PATH"] = "/nonexistent";
     using client = connect(options());
     const { status, message } = await failureOf(client.health());

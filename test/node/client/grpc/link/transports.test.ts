@@ -72,7 +72,7 @@ describe("a bridge command", () => {
     });
   }
 
-  test("the error of a connection timeout quotes the question that the bridge command asks", async () => {
+  test("the connection timeout error quotes a bridge command's password prompt", async () => {
     // As ssh does, it ends with its standard input: this process ends before the grace period of one that does not.
     const bridge = ["sh", "-c", "echo 'password:' >&2; exec cat >/dev/null"];
     using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
