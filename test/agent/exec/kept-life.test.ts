@@ -81,7 +81,7 @@ describe("limits of kept commands", () => {
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
-  it("a new exec over the buffer limit does not replace the ended exec of its name", async () => {
+  it("a rejected exec does not replace an ended exec of that name", async () => {
     const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
     await ended.stream.outcome();
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
@@ -174,7 +174,7 @@ describe("user activity", () => {
     assert.ok((await activityNs(node)) > earlier);
   });
 
-  it("typing into an attached terminal counts as user activity, being attached does not", async () => {
+  it("an attached terminal counts as user activity only when something is typed", async () => {
     using first = await keep(agent, { args: ["cat"], terminal: {}, keep: { name: "typed" } });
     const earlier = await activityNs(node);
     assert.equal(await activityNs(node), earlier);

@@ -54,7 +54,7 @@ test("Node's OpenSSL exports every function that the addon calls", () => {
   assert.deepEqual([addon.boundHandshakes(), addon.relaxCertificateChecks()], [1, 1]);
 });
 
-test("without Node's OpenSSL functions, the agent serves and logs what is limited", async () => {
+test("an agent without Node's OpenSSL functions works and logs its limitations", async () => {
   const [node, ...args] = SOURCES_COMMAND;
   const preload = `data:text/javascript,${encodeURIComponent(WITHOUT_EXPORTS)}`;
   await using agent = await startAgent({ command: [node, "--import", preload, ...args] });

@@ -184,7 +184,7 @@ describe("receiveAll", () => {
     assert.equal(received.join(""), "some bytes");
   });
 
-  it("receiveAll zeroes its buffer after handing over a small read", async () => {
+  it("receiveAll overwrites its buffer with zeros after delivering a small read", async () => {
     await using pair = await pairOver("tls");
     const seen = Promise.withResolvers<Buffer>();
     receiveAll(pair.server, (bytes) => seen.resolve(bytes));

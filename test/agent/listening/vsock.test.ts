@@ -117,7 +117,7 @@ describe("a vsock port", () => {
       assert.equal(server.server.sockets, 0);
     });
 
-  test("a vsock port closes a disconnected peer and serves the next 40", async () => {
+  test("after a vsock peer has disconnected, its port serves 40 other peers", async () => {
     await using directory = await testDirectory();
     await using server = await start();
     let isGone = true;

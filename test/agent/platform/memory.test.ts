@@ -117,7 +117,7 @@ test("MemoryKeeper releases a call's memory after the call has ended", async () 
   assert.equal(trimmed.length, 2);
 });
 
-test("MemoryKeeper also releases memory that V8 frees later", async () => {
+test("at the next idle period, MemoryKeeper releases memory that V8 freed late", async () => {
   const { memory, trimmed, next } = keeper();
   const freedLate = fresh();
   memory.onActivity();
@@ -210,7 +210,7 @@ test("beforeSnapshot disables V8's optimizer until many calls or one large call 
   assert.deepEqual(optimizes(ANNOUNCED, "memory.streaming(true);"), [false, true], "a large call");
 });
 
-test("beforeSnapshot releases nothing while another call is running", async () => {
+test("beforeSnapshot releases no memory while another call is running", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.onCalls(1);
   memory.onCalls(2);

@@ -156,7 +156,7 @@ test("a write to a child resolves when either side closes the pipe", async () =>
   }
 });
 
-test("ending input sends no end-of-file character to a raw terminal", async () => {
+test("closing the input of a raw terminal sends no end-of-file character", async () => {
   const terminal = addon.openTerminal(80, 24);
   assert.ok(typeof terminal === "object");
   const [master, slave] = terminal;

@@ -49,7 +49,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.equal(await text(connect(path)), "alive ready\n");
   });
 
-  it("the probe socket is removed on exit, and children do not get its variable", async () => {
+  it("the agent removes its probe socket on exit; children lack SVC_PROBE_SOCKET", async () => {
     await using directory = await testDirectory();
     const path = directory.at("probe.sock");
     const process = { args: ["sh", "-c", "env; exec sleep 600"] };
@@ -90,7 +90,7 @@ describe("guest-agent probe", () => {
     await agent.logged("readiness_changed", ({ exit_code: code }) => code === 1);
   });
 
-  it("`probe` runs in an otherwise empty image within 5 ms of CPU", NEEDS_ROOT, async () => {
+  it("in an otherwise empty image, `probe` uses at most 5 ms CPU", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const env = { SVC_PROBE_SOCKET: directory.at("probe.sock") };
     await using _agent = await startAgent({ process: SLEEP, env });

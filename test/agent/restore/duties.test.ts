@@ -89,7 +89,7 @@ describe("ClockDuty", () => {
     }
   });
 
-  it("ClockDuty shifts timestamps that were taken before the clock was first set", () => {
+  it("ClockDuty shifts activity timestamps taken before the clock was first set", () => {
     const clock = new SimulatedClock(60_000);
     const stamps = new Stamps(clock);
     const activity = new ActivityClock(stamps);
@@ -126,7 +126,7 @@ function renew(answers: KernelAnswers = {}, entropy: Uint8Array = ENTROPY) {
 }
 
 describe("renewRandomness", () => {
-  it("renewRandomness credits blocks of 512 bytes, reseeds, and closes the device", () => {
+  it("renewRandomness credits entropy in 512-byte blocks, reseeds, and closes the device", () => {
     const { kernel, result } = renew();
     assert.deepEqual(kernel.calls, ["open", "credit 512", "credit 512", "credit 176", "reseed", "close"]);
     assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);

@@ -150,7 +150,7 @@ describe("the TLS files", () => {
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 
-  it("a restore call is answered even if it loads TLS files of a new authority", NEEDS_CREDIT, async () => {
+  it("a restore call that replaces the CA's TLS files is still answered", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);

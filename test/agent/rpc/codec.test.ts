@@ -218,7 +218,7 @@ test("MessageBuffers reuses a released large buffer for the next message", () =>
   assert.equal(next.length, LARGE_BYTES - 100);
 });
 
-test("MessageBuffers reuses a released buffer once, and never a buffer of another owner", () => {
+test("MessageBuffers ignores foreign buffers and the second release of a buffer", () => {
   const buffers = new MessageBuffers(new SpareMemory());
   const foreign = new Uint8Array(LARGE_BYTES);
   const own = buffers.take(LARGE_BYTES);
@@ -235,7 +235,7 @@ test("MessageBuffers does not use an oversized buffer for a small message", () =
   assert.equal(buffers.take(LARGE_BYTES).buffer.byteLength, LARGE_BYTES);
 });
 
-test("spare message memory is bounded and released when its request ends", () => {
+test("SpareMemory limits all requests' free buffers; an ended request keeps none", () => {
   const spare = new SpareMemory(LARGE_BYTES);
   const first = new MessageBuffers(spare);
   const second = new MessageBuffers(spare);

@@ -92,7 +92,7 @@ function assertError(answer: Answer, code: number, reason: string): void {
 }
 
 describe("gRPC on the wire", () => {
-  test("a handler's request bytes survive the reuse of message memory", async () => {
+  test("a handler gets intact request bytes although message buffers are reused", async () => {
     const entropy = Buffer.from("0123456789abcdef");
     let seen: Buffer | undefined;
     await using rig = await start((router) =>

@@ -177,7 +177,7 @@ describe("an agent that is asked to stop", () => {
     assert.deepEqual(await agent.exited, { code: 0, signal: null });
   });
 
-  test("the agent exits while unauthenticated peers flood it with HEADERS", async () => {
+  test("SIGTERM ends the agent although unauthenticated peers flood it with HEADERS", async () => {
     await using agent = await startSocketAgent();
     const floods = Array.from({ length: 8 }, () => flood(agent));
     await agent.logged("connection_failed", ({ reason }) => String(reason).includes("ENHANCE_YOUR_CALM"));

@@ -60,7 +60,7 @@ function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: bo
 }
 
 describe("a half-closed client without TLS", () => {
-  it("a half-closed client receives the rest of every answer through `bridge`", async () => {
+  it("a client that half-closes `bridge` still receives the rest of every answer", async () => {
     const path = join(dirname(agent.socketPath), "large");
     await writeFile(path, Buffer.alloc(FILE_BYTES));
     const [program = "", ...args] = agent.bridge;

@@ -110,7 +110,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
   });
 
-  it("beyond the limit, the oldest background output pipe is closed and logged", async () => {
+  it("if background output pipes exceed their limit, the agent closes the oldest", async () => {
     const seconds = `47${process.pid}.250`;
     const client = connect(agent);
     try {

@@ -228,7 +228,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["of the fork", 2]);
   });
 
-  it("keepFrozen does not extend the freeze beyond its freeze_ms", async (t) => {
+  it("a freeze ends after freeze_ms even with keepFrozen", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     using before = clientOf(guest.agent);
@@ -266,7 +266,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("after keepFrozen, a session with a refused spec is killed when the freeze expires", async (t) => {
+  it("despite keepFrozen, freeze expiry kills a session whose spec was refused", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

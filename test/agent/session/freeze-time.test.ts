@@ -126,7 +126,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual([ends, freeze.frozen], [["thawed"], false]);
   });
 
-  it("a session with a refused spec is killed when its freeze expires", async () => {
+  it("when the freeze expires, a session whose spec was refused is killed", async () => {
     const set = setup();
     await set.begin(1_000);
     set.freeze.thawByDuties({ keep: true, specRefused: true });
@@ -136,7 +136,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
   });
 
-  it("a stopping agent kills a session with a refused spec before its processes run again", async () => {
+  it("a stopping agent kills a frozen session whose spec was refused", async () => {
     for (const end of ["thawForSignal", "shutDown"] as const) {
       const set = setup();
       await set.begin(10_000);

@@ -162,7 +162,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
 });
 
 describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
-  it("a freeze that the kernel refuses reports its errno", async () => {
+  it("if the kernel refuses a freeze, the response names the errno", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`unfrozen-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
@@ -309,7 +309,7 @@ setInterval(() => {}, 1000);`;
 });
 
 describe("sessions that are hard to freeze", NEEDS_CGROUPS, () => {
-  it("a cgroup that a command froze itself stays frozen after restore steps thaw the session", async () => {
+  it("restore steps do not thaw a cgroup that a command has frozen", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"
@@ -376,7 +376,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a process of the session in a foreign cgroup prevents freezing and is named", async () => {
+  it("a freeze fails and names a process that left the session's cgroup", async () => {
     const mover = ticking();
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
@@ -404,7 +404,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.deepEqual(await freeze(client), [true, ""]);
   });
 
-  it("a freeze reports how many processes are blocked in the kernel and lists eight", NEEDS_FUSE, async () => {
+  it("a freeze counts the processes blocked in the kernel and names eight", NEEDS_FUSE, async () => {
     await using mounted = await testDirectory();
     await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
     let said = "";

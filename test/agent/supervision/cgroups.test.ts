@@ -36,7 +36,7 @@ async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promis
 }
 
 describe("a command in a cgroup of its own", () => {
-  it("a timeout kills a command's daemon in another session through its cgroup", async (t) => {
+  it("a command's timeout kills its setsid daemons through the command's cgroup", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(125));

@@ -25,7 +25,7 @@ const bundle = forAllTests(makeLauncherBundle());
 copyFileSync(buildNative(), join(bundle.directory, "agent.node"));
 
 describe("the end of the grace period", () => {
-  it("a stopping agent kills daemons that ignore SIGTERM once the grace period is over", async () => {
+  it("after the grace period, a stopping agent kills daemons that ignore SIGTERM", async () => {
     const seconds = mark(125);
     const daemon = `trap '' TERM; echo up; sleep ${seconds}`;
     await using agent = await startAgent({

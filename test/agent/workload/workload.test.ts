@@ -33,7 +33,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
-  it("the workload, and commands by default, run with the spec's user and directory", NEEDS_ROOT, async () => {
+  it("the spec's user and directory apply to the workload and to commands", NEEDS_ROOT, async () => {
     const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
     await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
     await agent.printed(/\n.*\n/);
@@ -110,7 +110,7 @@ describe("the workload's socket", () => {
 });
 
 describe("an agent whose listener fails", () => {
-  it("the agent exits with 71 if its listener is in use", async () => {
+  it("the agent exits with 71 if its address is in use", async () => {
     await using first = await startSocketAgent();
     for (const env of [{ SVC_GUEST_PORT: String(first.port) }, { SVC_GUEST_SOCKET: first.socketPath }]) {
       await using second = await startAgent({ process: { args: STAYS }, env, awaitListening: false });

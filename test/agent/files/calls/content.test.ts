@@ -90,7 +90,7 @@ describe("the content of a file", () => {
     await waiting;
   });
 
-  it("256 pieces of file content are written as one batch, even if tiny", async () => {
+  it("256 one-byte pieces of file content are written as one batch", async () => {
     const { file, write } = upload();
     for (let count = 0; count < 256; count++) await write(Buffer.alloc(1));
     assert.equal(file.batches[0]?.length, 256);

@@ -256,7 +256,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
     assert.ok(short < 30, "not each time");
   });
 
-  it("ReadTree sends a hard link's content if the file's first name was unreadable", async () => {
+  it("ReadTree sends a hard-linked file's content although its names change meanwhile", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");

@@ -151,7 +151,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
-  it("WriteTree accepts 1,000 items with all fields per message, but not 20,000", async () => {
+  it("WriteTree accepts a message of 1,000 complete items, but not of 20,000", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
     const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));

@@ -13,7 +13,7 @@ import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { ownZombies, processById } from "../../../fixtures/proc.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
-test("an ended child's process id stays reserved until release; later signals are ignored", async () => {
+test("an ended child's pid is reserved until release(); later signals do nothing", async () => {
   const child = await processes.spawn(request(["/bin/true"]));
   await child.ended;
   assert.deepEqual(
@@ -100,7 +100,7 @@ test("signalProcess signals a process only if both process id and start time mat
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
-test("an abort also stops a process start that is retried without a cgroup", async (t) => {
+test("after an abort, a failed process start is not retried without cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   if (cgroups === undefined) {
     t.skip("needs cgroups");

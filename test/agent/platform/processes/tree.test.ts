@@ -237,7 +237,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("reading many processes is split over several event loop turns", async () => {
+  it("a scan of many processes is split over several event loop turns", async () => {
     const counted = new Counted();
     const pids = Int32Array.from({ length: MANY }, (_, index) => (index === 0 ? process.pid : 2 ** 25 + index));
     const crowded: Addon = Object.assign(Object.create(counted.addon) as Addon, {
@@ -268,7 +268,7 @@ describe("a reading of /proc", () => {
     );
   });
 
-  it("/proc is read at intervals unless a reading is urgent", async () => {
+  it("a pause separates scans of /proc, except before an urgent scan", async () => {
     let readings = 0;
     const shared = new SharedReading(async () => {
       readings += 1;
