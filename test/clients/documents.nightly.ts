@@ -99,7 +99,7 @@ describe("docs/node/clients.md", () => {
     assert.match(refused.stderr, /remote error: tls: unknown certificate authority/);
   });
 
-  test("no RPC has a name that tonic's generated clients use themselves", () => {
+  test("no RPC's name collides with a method of tonic's generated clients", () => {
     const taken = "connect new with_origin with_interceptor send_compressed accept_compressed".split(" ");
     const methods = SCHEMA.flatMap((path) =>
       Array.from(readFileSync(join(PROTO, path), "utf8").matchAll(/^ *rpc (\w+)\(/gm), ([, name = ""]) => name),

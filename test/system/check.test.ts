@@ -125,7 +125,7 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
     }
   });
 
-  test("the hostile test image's files break an unprotected program", () => {
+  test("the hostile test image's wrong libraries break a dynamically linked program", () => {
     const root = roots.all.find(({ linked }) => linked !== undefined);
     assert.ok(root);
     assert.equal(linkedIn(root, root.layers), 0);

@@ -37,7 +37,7 @@ const RUN_AND_NOTE = `
   run(require, module_, module_.exports, script, ${JSON.stringify(join(ROOT, "src", "agent"))});
 `;
 
-test("the agent loads Node's slow modules only after the workload starts, fs/promises never", async () => {
+test("the agent loads slow Node modules after workload start, but never fs/promises", async () => {
   const directory = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
   try {
     const script = join(directory, "agent.js");

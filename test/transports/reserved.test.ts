@@ -21,7 +21,7 @@ describe("the reserved transport sharedkernel", () => {
     }
   });
 
-  test("the agent rejects sharedkernel and names the bootstrap variable", async () => {
+  test("the agent rejects the reserved transport `sharedkernel` and names the bootstrap variable", async () => {
     const noNetwork = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
     await using agent = await startAgent({
       env: {
@@ -35,7 +35,7 @@ describe("the reserved transport sharedkernel", () => {
     assert.doesNotMatch(agent.output.stderr, /some-value/);
   });
 
-  test("the bridge rejects a sharedkernel address", async () => {
+  test("the bridge rejects an address of the reserved transport `sharedkernel`", async () => {
     const [program, ...args] = AGENT_COMMAND;
     const bridge = [...args, "bridge", "sharedkernel:tier"];
     const { exitCode, stdout, stderr } = await execa(program, bridge, { reject: false });
@@ -43,7 +43,7 @@ describe("the reserved transport sharedkernel", () => {
     assert.match(stderr, EXPLANATION);
   });
 
-  test("the client library rejects sharedkernel before it dials", () => {
+  test("the client library rejects the reserved transport `sharedkernel` before it dials", () => {
     for (const address of NAMES) {
       const { message } = thrownBy(() => connect({ address, token: "t" }));
       assert.match(message, EXPLANATION);
@@ -51,7 +51,7 @@ describe("the reserved transport sharedkernel", () => {
     }
   });
 
-  test("guestctl rejects sharedkernel addresses instead of treating them as host names", async () => {
+  test("guestctl rejects the reserved transport `sharedkernel` instead of dialling such a host", async () => {
     const words = ["health", "--address", "sharedkernel:7071", "--credentials", import.meta.dirname];
     const { exitCode, stdout, stderr } = await execa(NODE, [...GUESTCTL, ...words], { reject: false });
     assert.deepEqual([exitCode === 0, stdout], [false, ""]);

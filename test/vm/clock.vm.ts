@@ -74,7 +74,7 @@ describe("a guest whose clock is a day ahead", () => {
     return [report.clockStepped, report.degraded];
   }
 
-  test("last user activity has the right age before and after clock steps", async () => {
+  test("setting the clock does not change the age of last_user_activity", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.run(["/bin/busybox", "true"])).exitCode, 0);

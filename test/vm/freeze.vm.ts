@@ -171,7 +171,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     assert.deepEqual(distinct, [files.length, files.length, 1]);
   });
 
-  test("a snapshot's source stays frozen until its own restore steps run", async () => {
+  test("the source of a snapshot stays frozen until it runs restore steps", async () => {
     await stage.machine.resume();
     await livesOn(stage.machine);
     assert.deepEqual(await made(stage.machine), madeBefore);

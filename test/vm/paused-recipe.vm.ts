@@ -150,7 +150,7 @@ describe("the script for a Paused instance", () => {
       await instance.restore();
     }));
 
-  test("if the disk is full, the documented rescue script keeps QEMU and the old memory", async () => {
+  test("on a full disk, the documented rescue script destroys nothing", async () => {
     await using directory = await testDirectory();
     await using instance = new Instance(directory.path);
     await instance.start("running");

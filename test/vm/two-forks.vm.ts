@@ -59,7 +59,7 @@ describe("two forks of one snapshot", () => {
     return stage.guest.snapshot(stage.machine, name);
   };
 
-  test("two forks print the same UUID without restore steps", async () => {
+  test("without restore steps, two forks of a VM print the same UUID", async () => {
     await stage.boot();
     using client = stage.client();
     await client.run(["/bin/busybox", "--install", "-s", "/bin"]);
@@ -79,7 +79,7 @@ describe("two forks of one snapshot", () => {
     }
   });
 
-  test("two forks print different UUIDs after the restore steps", async () => {
+  test("after the restore steps, two forks of a VM print different UUIDs", async () => {
     recorded.push({ remark: REMARKS.freeze });
     recorded.push(await type("guestctl hook pre-snapshot --freeze 10m -H $sandbox", { sandbox: stage.machine }));
     const file = await snapshot("frozen");
@@ -95,7 +95,7 @@ describe("two forks of one snapshot", () => {
     recorded.push(...steps);
   });
 
-  test("two forks print what docs/images/two-forks.svg shows", () => {
+  test("two forks of a VM print what docs/images/two-forks.svg shows", () => {
     if (RECORDS) writeRecording(recorded);
     const again = "RECORD_TWO_FORKS=1 npm run test:vm -- test/vm/two-forks.vm.ts";
     assert.equal(shapeOf(recorded), shapeOf(readRecording()), `the commands print something else now: ${again}`);

@@ -284,7 +284,7 @@ describe("LargeReads", () => {
     assert.ok(sizes.length > 0 && sizes.every((sizeBytes) => sizeBytes < READ_BYTES), String(sizes));
   });
 
-  it("LargeReads works on Node versions whose sockets allocate every read buffer", async () => {
+  it("LargeReads works if Node's sockets cannot use a caller's buffer", async () => {
     const reads = new LargeReads();
     const got = await received((socket) => {
       const { _handle: handle } = socket as Socket & { readonly _handle?: object };

@@ -437,7 +437,7 @@ describe("filter of directory copies", () => {
     assert.ok((await readdir(directory.at("there"))).every((name) => Number(name) % 2 === 0));
   });
 
-  it("a `filter` error is rethrown; an abort ends the wait for `filter`", async () => {
+  it("upload() and download() rethrow `filter` errors; aborting ends the wait for `filter`", async () => {
     await using directory = await testDirectory();
     await project(directory.at("here"));
     const own = new RangeError("the caller's own");

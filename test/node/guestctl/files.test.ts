@@ -615,7 +615,7 @@ describe("guestctl cp", () => {
     assert.deepEqual([listed.stdout.includes("fifo\\x1b]0;evil\\x07"), listed.stdout.includes(evil)], [true, false]);
   });
 
-  it("`cp` that SIGINT interrupts leaves no partial file and dies by SIGINT", async () => {
+  it("on SIGINT, `cp` removes its partial file, then dies by the signal", async () => {
     // 1 GiB without a hole: a hole of any size is copied at once.
     const piece = Buffer.alloc(64 * 1024 ** 2, "x");
     for (let count = 0; count < 16; count++) await appendFile(directory.at("large"), piece);

@@ -283,7 +283,7 @@ describe("guestctl", () => {
 });
 
 describe("parseDurationMs", () => {
-  test("parseDurationMs reads units and assumes milliseconds without one", () => {
+  test("parseDurationMs accepts units, and assumes milliseconds if there is no unit", () => {
     for (const [text, durationMs] of [
       ["5000", 5000],
       ["500ms", 500],

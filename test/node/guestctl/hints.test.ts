@@ -73,7 +73,7 @@ describe("answers to words of other tools", () => {
     assert.ok(named > 100, String(named));
   });
 
-  test("no word of other tools has two hints, and guestctl's own words have none", async () => {
+  test("hints are unique, and none explains guestctl's own commands or options", async () => {
     for (const table of [OTHER_COMMANDS, OTHER_OPTIONS, LEADING_OPTIONS, SANDBOX_VERBS]) {
       const words = table.flatMap(([each]) => each.split(" "));
       assert.deepEqual(

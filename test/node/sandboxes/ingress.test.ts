@@ -227,7 +227,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
   // The one above was free for a while, in which another test may have taken it.
   const another = freePort();
 
-  test("`create` and `fork` reject a name that a leftover ingress targets", async () => {
+  test("`create` and `fork` reject a name that a leftover ingress routes to", async () => {
     await node.create({ image: IMAGE, name: "old" });
     const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
@@ -246,7 +246,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
     await node.remove("old");
   });
 
-  test("`sweep` removes this node's orphaned ingresses, and another journal's only with `takeOver`", async () => {
+  test("`sweep` removes orphaned ingresses; those of another journal require `takeOver`", async () => {
     const port = await another;
     await node.publish("box", 80, HOSTNAME, { listenPort: port });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});

@@ -39,7 +39,7 @@ function notFrozen(outcome: { readonly warnings: readonly Warning[] } | undefine
 }
 
 describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
-  test("`standby`, `resume`, `snapshot` and `fork` of an unfreezable session warn NOT_FROZEN", async (t) => {
+  test("`standby`, `resume`, `snapshot` and `fork` return the warning NOT_FROZEN if freezing fails", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node } = place;
@@ -72,7 +72,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).ranUnfrozen, undefined, "a boot begins with memory of its own");
   });
 
-  test("`fork` with `env` fails with NOT_FROZEN before it clones an unfreezable session", async (t) => {
+  test("`fork` with `env` fails with NOT_FROZEN if the session cannot be frozen", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node, substrate } = place;

@@ -141,7 +141,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("`create` rejects a daemon without both /capabilities and /resources, or without tags", async () => {
+  test("`create` rejects a daemon with neither /capabilities nor /resources, or without tags", async () => {
     substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;

@@ -84,14 +84,14 @@ describe("the keys of suspended sandboxes", () => {
     assert.equal(differences("box", keys, present), undefined);
   });
 
-  test("snapshot keys of another daemon version are accepted and reported", () => {
+  test("a snapshot taken under another daemon version is accepted and reported", () => {
     const compared = (version: string): string | undefined =>
       differences("box", keys, { ...present, daemon: { ...present.daemon, version } });
     assert.match(compared("2") ?? "", /"qemu 1 0.1.0" .*, but would be resumed under "qemu 2 0.1.0"$/);
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
-  test("with `acceptBundle`, snapshot keys of another agent version are accepted and reported", () => {
+  test("with `acceptBundle`, a snapshot of another agent version is accepted and reported", () => {
     const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
     assert.match(compared ?? "", /would be resumed under "qemu 1 0\.2\.0"/);
   });

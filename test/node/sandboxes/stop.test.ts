@@ -73,7 +73,7 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
   };
 }
 
-test("`get` and later errors say how a sandbox's workload ended", NEEDS_NAMESPACES, async () => {
+test("`get` and a failing `connect` say how a sandbox's workload ended", NEEDS_NAMESPACES, async () => {
   await using substrate = await HttpSubstrate.start();
   using node = await openNode(partsOf(substrate));
   const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };

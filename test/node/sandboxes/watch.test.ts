@@ -118,7 +118,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     await process.continue();
   });
 
-  test("the watch checks other sandboxes while the suspension of one takes long", async () => {
+  test("a slow suspension does not stop the watch from checking other sandboxes", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };

@@ -52,7 +52,7 @@ for (const { when, ask } of ORDERS) {
       t.diagnostic(`${(before.mappedBytes / 1e6).toFixed(1)} MB, then ${(mappedBytes / 1e6).toFixed(1)} MB`);
     });
 
-    test("idle declaration, restore steps and exec work after the agent unmapped code", async () => {
+    test("DeclareIdle, restore steps and Exec work after the agent unmapped unused code", async () => {
       {
         using client = stage.client();
         assert.equal((await client.health()).idleDeclared, undefined);

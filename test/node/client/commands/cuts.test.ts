@@ -159,7 +159,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 }
 
 describe("workloadOutput", () => {
-  test("workloadOutput loses no bytes across many lost connections and a second client", async () => {
+  test("workloadOutput loses no bytes across lost connections and a change of client", async () => {
     const go = join(directory, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({

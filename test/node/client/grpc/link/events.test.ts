@@ -50,7 +50,7 @@ describe("events of a client's connection", () => {
     assert.deepEqual(namesOf(`127.0.0.1:${agent.port}`), ["connecting", "connected"]);
   });
 
-  test("every event of a client with several addresses has all of them", async () => {
+  test("every event of a client with several addresses names all addresses", async () => {
     await using relay = await relayTo(agent.port);
     relay.cut();
     const { address, ...credentials } = optionsFor(agent);
@@ -68,7 +68,7 @@ describe("events of a client's connection", () => {
     );
   });
 
-  test("the events of a client with a bridge have the program but no argument", async () => {
+  test("a bridge client's events name the bridge's program, but not its arguments", async () => {
     using client = connect({ bridge: agent.bridge, token: agent.token });
     await client.health();
     assert.deepEqual(

@@ -132,7 +132,7 @@ describe("a bridge command", () => {
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 
-  test("a bridge lets its program exit, and close() removes the bridge's directory", async () => {
+  test("a program can exit despite an open bridge; close() removes bridge directories", async () => {
     await using directory = await testDirectory();
     const program = directory.at("program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
