@@ -133,7 +133,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     substrate.machines.complaint = undefined;
     assert.match(
       unsuitable.stderr,
-      /\[IMAGE_UNSUITABLE\]; use an image that has \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,
+      /\[IMAGE_UNSUITABLE\]; use an image that does not start its own init, .*\n {2}console: .*failed to start entrypoint.*\n$/,
     );
     const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
     assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; check that the daemon runs/);

@@ -162,7 +162,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, run a sweep with --take-over",
   NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
-    "the message lists what the agent could not do; --accept-degraded accepts the fork, but another guest may then draw the same random numbers",
+    "the message lists what the agent could not do; --accept-degraded keeps the fork anyway, but another guest may then draw the same random numbers",
 };
 
 /** For each kind of the library's remedies, the command of guestctl that does the same. */
@@ -172,7 +172,7 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   wake: (name) => `resume it once the host has room for it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox from it: guestctl sandbox fork ${name}`,
   resumeAgain: (name) =>
-    `run guestctl sandbox resume ${name} again within some minutes, while it stays frozen, with other variables or without any`,
+    `${name} stays frozen for some minutes; within this time, resume it again with other variables, or without --env: guestctl sandbox resume ${name}`,
   suspendFirst: (name) =>
     `boot it without --env; then run guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>

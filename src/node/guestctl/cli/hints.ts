@@ -41,21 +41,27 @@ export const OTHER_COMMANDS: Hints = [
   ["rotate certificate", '"guestctl sandbox rotate NAME" replaces the credentials of a sandbox'],
   [
     "sweep prune system",
-    '"guestctl sandbox sweep" removes what interrupted commands left, "guestctl sandbox rm NAME" a sandbox',
+    '"guestctl sandbox sweep" removes what interrupted commands left; "guestctl sandbox rm NAME" removes a sandbox',
   ],
   [
     "update set patch",
-    "a sandbox keeps its image, memory and processors; guestctl sandbox create --help shows the options for a new one",
+    "the image, memory and processors of a sandbox cannot be changed; for the options of a new one: guestctl sandbox create --help",
   ],
   ["tag label annotate", '"guestctl sandbox create --tag KEY=VALUE" sets tags; they do not change later'],
   [
     "node nodes cluster-info cordon uncordon drain taint",
     '"guestctl sandbox node" shows the daemon and the resources of its host',
   ],
-  ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" directories'],
-  ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
+  [
+    "get list",
+    '"guestctl sandbox ls" lists sandboxes; "guestctl execs" lists kept commands; "guestctl ls" lists directories',
+  ],
+  ["describe info status", '"guestctl health" describes an agent; "guestctl sandbox status NAME" describes a sandbox'],
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
-  ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
+  [
+    "delete remove",
+    '"guestctl rm" removes files; "guestctl sandbox rm" removes a sandbox; "guestctl end" ends a kept command',
+  ],
   ["events", '"guestctl watch -r PATH" prints changes of files, "guestctl sandbox watch" what happens to sandboxes'],
   ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" creates one'],
   [
@@ -115,17 +121,23 @@ export const OTHER_COMMANDS: Hints = [
     "tmux mosh autossh",
     '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that outlives its connection',
   ],
-  ["pgrep pidof htop pstree", '"guestctl ps" lists the processes of a sandbox, "guestctl top" those that use most'],
+  [
+    "pgrep pidof htop pstree",
+    '"guestctl ps" lists the processes of a sandbox; "guestctl top" shows those that use the most processor time',
+  ],
   ["pkill killall", '"guestctl kill NAME|PID" signals a kept command or a process, "guestctl ps" lists them'],
   [
     "df free stats uptime vmstat iostat nproc",
-    '"guestctl usage" shows memory, processors, disks and network of a sandbox, "guestctl top" its processes',
+    '"guestctl usage" shows memory, processors, disks and network of a sandbox; "guestctl top" shows its processes',
   ],
   [
     "metrics prometheus",
-    '"guestctl usage --metrics" prints the metrics of a sandbox, "guestctl sandbox metrics" those of all',
+    '"guestctl usage --metrics" prints the metrics of a sandbox; "guestctl sandbox metrics" prints those of all sandboxes',
   ],
-  ["journalctl", '"guestctl logs" shows the output of the workload, "guestctl attach NAME" that of a kept command'],
+  [
+    "journalctl",
+    '"guestctl logs" shows the output of the workload; "guestctl attach NAME" shows the output of a kept command',
+  ],
   ["ssh", '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell'],
   // Files
   ["file put download upload scp sftp lftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
@@ -143,7 +155,7 @@ export const OTHER_COMMANDS: Hints = [
   ["head", '"guestctl cat PATH | head" prints the first lines of a file'],
   [
     "tail",
-    '"guestctl cat PATH | tail" prints the last lines of a file, "guestctl exec -- tail -f PATH" follows it, "guestctl logs -f" the workload\'s output',
+    '"guestctl cat PATH | tail" prints the last lines of a file; "guestctl exec -- tail -f PATH" follows a file; "guestctl logs -f" follows the workload\'s output',
   ],
   [
     "wc grep egrep fgrep sed awk sort uniq cut",
@@ -208,7 +220,7 @@ export const SANDBOX_VERBS: Hints = [
   ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes a sandbox'],
   [
     "describe get info inspect",
-    '"guestctl sandbox status NAME" describes a sandbox, "guestctl sandbox ls --json" all of them',
+    '"guestctl sandbox status NAME" describes a sandbox; "guestctl sandbox ls --json" describes all sandboxes',
   ],
   [
     "attach exec run shell ssh connect console enter debug",
@@ -223,10 +235,13 @@ export const SANDBOX_VERBS: Hints = [
   ["shutdown down poweroff halt", '"guestctl sandbox stop NAME" shuts a sandbox down'],
   ["clone branch", '"guestctl sandbox fork NAME" makes another sandbox from it'],
   ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
-  ["prune clean gc", '"guestctl sandbox sweep" removes what interrupted commands left, "sandbox rm" a sandbox'],
+  [
+    "prune clean gc",
+    '"guestctl sandbox sweep" removes what interrupted commands left; "guestctl sandbox rm NAME" removes a sandbox',
+  ],
   [
     "stats top usage",
-    '"guestctl usage --sandbox NAME" shows what a sandbox uses, "guestctl top --sandbox NAME" its processes',
+    '"guestctl usage --sandbox NAME" shows what a sandbox uses; "guestctl top --sandbox NAME" shows its processes',
   ],
   [
     "cp copy upload download export",

@@ -22,7 +22,10 @@ export const cat: Command = defineCommand({
       "-n -A -e -b -s -E -T -t --number --show-all",
       "cat prints files unchanged; pipe the output: guestctl cat PATH | cat -n",
     ],
-    ["-f --follow", '"guestctl exec -- tail -f PATH" follows a file, "guestctl logs -f" the output of the workload'],
+    [
+      "-f --follow",
+      '"guestctl exec -- tail -f PATH" follows a file; "guestctl logs -f" follows the output of the workload',
+    ],
   ],
   async run({ values, positionals }, host) {
     const start = parseCount(values.offset, "--offset", 0) ?? 0;

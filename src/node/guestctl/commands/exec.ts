@@ -55,7 +55,7 @@ const OPTIONS = {
   timeout: { argument: "DURATION", help: "end the command after this time: 500ms, 5s, 2m" },
   name: {
     argument: "NAME",
-    help: "keep the command under this name: it continues without a connection, and guestctl reconnects to it",
+    help: "run a kept command with this name: if the connection is lost, the command continues, and guestctl reconnects",
   },
   "attach-or-start": {
     short: "A",
@@ -90,12 +90,13 @@ export const exec: Command = defineCommand({
   usage: ["exec [options] [--] COMMAND [ARG...]"],
   about: "Runs a command in the session of a sandbox's workload. No shell runs the command, unless COMMAND is a shell.",
   options: OPTIONS,
-  notes: `With -it, type the escape character at the start of a line, and then a key: "." disconnects, Ctrl-Z suspends guestctl,
-"?" lists the keys, and a second escape character is sent to the command. When guestctl disconnects, the agent sends
-SIGHUP to the command. A command with --name continues instead; if the connection is lost, for example by a snapshot,
-guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
-guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. The third SIGINT, a
-SIGHUP, and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
+  notes: `With -it, type the escape character (default ~) at the start of a line, and then a key: "." disconnects, Ctrl-Z
+suspends guestctl, "?" lists the keys, and a second escape character is sent to the command. When guestctl disconnects,
+the agent sends SIGHUP to the command. A command with --name continues instead; if the connection is lost, for example
+by a snapshot, guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
+guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. Some signals are not
+forwarded, but end guestctl: the third SIGINT, SIGHUP, and with -t also SIGTERM. The agent then sends SIGHUP to the
+command.
 With --json, prints one object per line. Its "event" is "started" (with "pid"), "stdout" or "stderr" (with "data" in
 base64), and finally "exit" (with "exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete",
 "duration_ms", and "usage", the schema's CommandUsage). With --name, "started" also has "exec_id", and there are the

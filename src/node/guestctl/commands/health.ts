@@ -26,9 +26,10 @@ const LEAST_INTERVAL_MS = 100;
 export const health: Command = defineCommand({
   usage: ["health [options]", "health --watch [--interval DURATION] [--count N] [options]"],
   about: `Shows whether an agent is alive and its workload ready, the last user activity, the guest's time and the workload's idle
-declaration. With --watch it checks repeatedly, and prints a line for each change: disconnected and reconnected, ready
-or not, frozen, idle declared, a different agent, a clock that was set. --watch reconnects after a lost connection, with
-the current address and credentials, until SIGINT or SIGTERM. Does not count as user activity.`,
+declaration. With --watch it checks repeatedly until SIGINT or SIGTERM, and prints a line for each change: the
+connection was lost or made again, the workload became ready or unready or declared that it is idle, the session was
+frozen or thawed, the version of the agent changed, or the guest's clock was set. After a lost connection, --watch
+reconnects with the current address and credentials. Does not count as user activity.`,
   options: {
     watch: { short: "w", help: "keep watching, and print each change" },
     interval: { argument: "DURATION", help: "with --watch: time between two checks (default 1s, at least 100ms)" },

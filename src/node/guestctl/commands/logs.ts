@@ -31,9 +31,10 @@ activity.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. If a signal
-ends it, -f prints the offsets at which to continue.
+ends guestctl, -f prints the offsets for --from-offset, at which another call can continue.
 With --json, prints one object per line. Its "event" is "started", "stdout" or "stderr" (with "offset" and "data" in
-base64), "gap", "disconnected", "reconnected", and at the end "exit", or "left" with both offsets.`,
+base64), "gap", "disconnected" or "reconnected". The last event is "exit" if the workload ended, or "left" if a signal
+ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
   statuses: "0 if the output was shown, also if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
@@ -46,7 +47,7 @@ base64), "gap", "disconnected", "reconnected", and at the end "exit", or "left" 
     ["--limit-bytes", "pipe the output: guestctl logs | head -c BYTES"],
     [
       "-u --unit --container -r --reverse -e --pager-end",
-      '"guestctl logs" has the output of the workload alone, "guestctl attach NAME" that of a kept command',
+      '"guestctl logs" shows only the output of the workload; "guestctl attach NAME" shows the output of a kept command',
     ],
     ["--details --ignore-errors", "leave it out"],
     ["-p --previous", "the agent ends with the workload, so there is no output of an earlier run"],

@@ -33,8 +33,8 @@ const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
 
 export const ls: Command = defineCommand({
   usage: ["ls [options] PATH..."],
-  about: `Lists directories of a sandbox, sorted by name. A path may begin with a colon, as in "cp". A path that is not a
-directory is listed itself. Requires no program in the image.`,
+  about: `Lists directories of a sandbox, sorted by name. A path may begin with a colon, as in "cp". If a path is not
+a directory, lists only this path. Requires no program in the image.`,
   options: {
     long: { short: "l", help: "show mode, links, owner, group, size and modification time" },
     recursive: {

@@ -28,7 +28,7 @@ atomic, and works only within one file system. Requires no program in the image.
   ],
   advice: ({ reason }) =>
     reason === "CROSS_DEVICE"
-      ? "run mv in the sandbox, which can copy to another file system: guestctl exec -- mv SOURCE DEST"
+      ? "the image's own mv can copy to another file system: guestctl exec -- mv SOURCE DEST"
       : undefined,
   async run({ values, positionals }, host) {
     const paths = positionals.map(guestPath);

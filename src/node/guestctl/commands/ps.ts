@@ -27,10 +27,10 @@ count as user activity.`,
     "no-trunc": { help: "do not cut lines to the width of the terminal" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `STATE has the letters of ps(1): R running, S sleeping, D waiting in the kernel, T stopped, Z ended but not reaped. A
-command that is not kept belongs to the client that runs it, shown by its address. "-" stands for a hook, ready_cmd, or
-processes that a command left behind when it ended. A process without a command line is shown by its name in brackets:
-it has ended, or it is stuck.
+  notes: `STATE has the letters of ps(1): R running, S sleeping, D waiting in the kernel, T stopped, Z ended but not reaped.
+BELONGS TO has "workload", the name of a kept command, or, for another command, the address of the client that runs it.
+It is "-" for a hook, for ready_cmd, and for processes that a command left behind when it ended. If a process has no
+command line, COMMAND LINE has the name of the process in brackets: the process has ended, or it is stuck.
 With --json, prints one object per line, with the fields of the schema (SessionProcess): "pid", "start_ticks",
 "parent_pid", "uid", "user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and
 "command", which has "kind" ("workload", "kept" or "attached"), "name", "exec_id", "pid" and "client".`,

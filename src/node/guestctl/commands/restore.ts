@@ -34,7 +34,7 @@ import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alp
 
 const FREEZE = {
   argument: "DURATION",
-  help: "freeze the session for a snapshot, until the restore steps have run or this time is over (pre-snapshot only; at most 10m)",
+  help: "freeze the session for a snapshot; it thaws after its restore steps, or when this time is over (pre-snapshot only; at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -112,7 +112,7 @@ does everything that is needed after a restore.`,
   options: {
     timeout: {
       argument: "DURATION",
-      help: "time limit of the restore steps, once the agent is connected (default: none)",
+      help: "time limit of the restore steps, not counting the wait for the connection (default: none)",
     },
     ...DUTIES_OPTIONS,
     ...CONNECTION_OPTIONS,

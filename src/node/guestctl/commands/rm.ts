@@ -71,7 +71,7 @@ most), "duration_ms".`,
 function pathToRemove(argument: string): string {
   if (/^[a-z0-9][a-z0-9-]*$/.test(argument)) {
     throw new UsageError(
-      `${argument} is relative; a path is absolute, as in /${argument}; "guestctl sandbox rm" removes a sandbox, "guestctl end" a kept command`,
+      `${argument} is relative; a path is absolute, as in /${argument}; to remove a sandbox: guestctl sandbox rm ${argument}; to end a kept command: guestctl end ${argument}`,
     );
   }
   const path = guestPath(argument);

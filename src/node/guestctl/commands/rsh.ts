@@ -25,7 +25,7 @@ export const rsh: Command = defineCommand({
   usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],
   about: `Runs a command line as ssh does, for programs that call ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
 For scp and sftp, pass -S FILE, where FILE is a script with the line: exec guestctl rsh "$@".
-HOST is a sandbox of this node. It is ignored if --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
+HOST is a sandbox of this node. HOST is ignored if --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
 chooses the agent.`,
   options: {
     login: {

@@ -11,7 +11,7 @@ export const watch: Command = defineCommand({
   options: {
     recursive: {
       short: "r",
-      help: "also watch all directories below it, except through links and in mounted file systems",
+      help: "also watch all directories below PATH; does not follow links, and leaves out mounted file systems",
     },
     name: {
       argument: "PATTERN",

@@ -192,12 +192,12 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     argument: "DIR",
     completes: "directory",
-    help: 'with a sandbox: directory of its node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
+    help: 'for an agent chosen by sandbox name: directory of the node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
   },
   api: {
     topic: "connection",
     argument: "URL",
-    help: "with a sandbox: URL of the substrate's daemon (or HYPEMAN_BASE_URL); HYPEMAN_API_KEY has the daemon's token",
+    help: "for an agent chosen by sandbox name: URL of the substrate's daemon (or HYPEMAN_BASE_URL); the token for the daemon is in HYPEMAN_API_KEY",
   },
 } as const;
 

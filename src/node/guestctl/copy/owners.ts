@@ -59,7 +59,7 @@ function numberOf(name: string): number | undefined {
 /** Returns the fields of the line that has this name or id (passwd(5), group(5)). */
 async function entryOf({ what, read }: Destination, path: string, name: string): Promise<readonly string[]> {
   const text = await read(path);
-  if (text === undefined) throw new CliError(`there is no ${path} ${what}; give numeric ids`);
+  if (text === undefined) throw new CliError(`${path} does not exist ${what}; give numeric ids`);
   const isNumber = /^\d+$/.test(name);
   const fields = text
     .split("\n")

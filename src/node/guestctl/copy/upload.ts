@@ -53,7 +53,9 @@ export async function uploadFile(parts: CopyParts, local: string, remote: string
 async function fileOf(reading: LocalReading, { progress }: CopyParts): Promise<UploadEntry> {
   const { value } = await reading.next();
   if (value !== undefined && "entry" in value) return counted(value.entry, (bytes) => progress.add(bytes));
-  throw value !== undefined && "failure" in value ? value.failure.error : new Error("the thread has sent no entry");
+  throw value !== undefined && "failure" in value
+    ? value.failure.error
+    : new Error("the thread that reads local files has sent no entry");
 }
 
 /** Copies a symlink into the sandbox, as a link. */
@@ -177,7 +179,7 @@ async function* archived(
       else
         context.report.skip(
           JSON.stringify(given.name.toString()),
-          "the destination is a directory, and this entry of the archive for it is not",
+          "this entry would replace the destination, which is a directory, by something else",
         );
     }
   }

@@ -70,7 +70,7 @@ function unfrozenObject({ ranUnfrozen }: SandboxInfo): object | null {
 
 /** Describes when and why a sandbox ran before its restore steps. */
 function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
-  return `the session ran before its restore steps, at the ${operation} of ${isoTime(atMs)} (${problem}); clones may share its random numbers and keys`;
+  return `in the ${operation} of ${isoTime(atMs)}, the session ran before its restore steps (${problem}), so clones of the sandbox may have the same random numbers and keys`;
 }
 
 /** Describes how a sandbox was prepared for its suspension. */
@@ -161,7 +161,7 @@ function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): s
 function stateWords(info: SandboxInfo): string {
   const { state, phase, runEpochMs, bootingSinceMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
   if (phase !== "ready") return phase;
-  if (state === "Paused") return "Paused: the daemon's operator must act";
+  if (state === "Paused") return "Paused: only the daemon's operator can repair it";
   const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
   const boots = !isOff && bootingSinceMs !== undefined;
   const notes = [
@@ -191,7 +191,7 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
       .filter((name) => !warned.has(name))
       .map(
         (name) =>
-          `the restore steps of ${name} came too late: its session had already run with the random numbers, time and secrets from before its suspension\n`,
+          `the restore steps of ${name} came too late: its session had already run with the random numbers, time and secrets that it had when it was suspended\n`,
       ),
     ...completed.map((name) => `${name} is a complete snapshot, although the command that took it was interrupted\n`),
     ...failed.map((failure) => {
@@ -207,9 +207,15 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
 /** Describes what a sweep would work on. */
 export function planText({ restore, unfinished, orphans }: SweepPlan): string {
   const lines = [
-    ...restore.map((name) => `${name}: its restore steps would be run, unless they have run since it was resumed\n`),
-    ...unfinished.map((name) => `${name}: its unfinished operation would be completed, or it would be removed\n`),
-    ...orphans.map(({ kind, name }) => `${kind} ${name}: would be removed, because the journal does not have it\n`),
+    ...restore.map(
+      (name) => `${name}: a sweep would run its restore steps, unless they have run since it was resumed\n`,
+    ),
+    ...unfinished.map(
+      (name) => `${name}: its operation is unfinished; a sweep would complete the operation, or remove ${name}\n`,
+    ),
+    ...orphans.map(
+      ({ kind, name }) => `${kind} ${name}: a sweep would remove it, because the journal does not have it\n`,
+    ),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }

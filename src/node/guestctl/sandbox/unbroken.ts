@@ -41,7 +41,7 @@ export async function unbroken<Value>(
       return;
     }
     const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
-    const again = "after another signal, guestctl exits as soon as no sandbox can lose its memory or stay frozen";
+    const again = "another signal ends guestctl at once, unless a sandbox could then lose its memory or stay frozen";
     if (first === undefined) say(`${signal}: waiting until the operation has ended${because}; ${again}`);
     else say(`${signal}: guestctl cannot exit yet${because}; ${again}`);
     first ??= signal;

@@ -3,7 +3,7 @@ import { listenOf, portOf, publicationObject, publicationWords } from "../../san
 import { defineVerb } from "./verb.ts";
 
 const LISTEN_OPTION = {
-  listen: { argument: "PORT", help: "port of the host at which the ingress serves the hostname (default 80)" },
+  listen: { argument: "PORT", help: "host port on which the ingress accepts requests for the hostname (default 80)" },
 } as const;
 
 export const publish: Subcommand = defineVerb({

@@ -28,7 +28,8 @@ sets the clock and reloads credentials; then the POST_RESTORE hook runs.`,
 export const start: Subcommand = defineVerb({
   summary: "boot a stopped sandbox from its disk",
   usage: ["start NAME"],
-  about: "Boots a stopped sandbox from its disk. A sandbox that is on standby is resumed, with the options of resume.",
+  about:
+    "Boots a stopped sandbox from its disk. If the sandbox is on standby, resumes it, as guestctl sandbox resume does.",
   options: OPTIONS,
   statuses: RESTORE_STATUSES,
   examples: ["start box"],

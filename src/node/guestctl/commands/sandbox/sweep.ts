@@ -17,7 +17,7 @@ the daemon that has this node's tag but no entry in this node's journal. Run a s
   options: {
     "dry-run": { short: "n", help: "only report what a sweep would do" },
     "take-over": {
-      help: "also remove what another journal with the same node id created; use it only if no other node uses this id",
+      help: "also remove what has this node's id, but was recorded in another journal, such as a lost one; use it only if no other node has this id",
     },
     ...AGENT_OPTION,
     ...TIMEOUT_OPTION,

@@ -55,10 +55,10 @@ interface VerbParts<Own extends Options> {
 
 const STATUSES = "0 if it was done, 125 if guestctl failed.";
 /** Exit statuses of commands that suspend or restore sandboxes. */
-export const RESTORE_STATUSES = `0 if the command succeeded, also if the guest's clock is off by less than a second;
+export const RESTORE_STATUSES = `0 if the command succeeded, even if the guest's clock is off by less than a second;
 1 if a hook or a restore step failed, or the workload is not ready (see the warnings);
-3 if the command succeeded, but clones may share random numbers, keys or secrets, because the session ran before its
-restore steps (NOT_FROZEN, THAWED_WITHOUT_DUTIES), or random number generators could not be reseeded;
+3 if the command succeeded, but clones may share random numbers, keys or secrets: the session ran before its restore
+steps (warning NOT_FROZEN or THAWED_WITHOUT_DUTIES), or a random number generator could not be reseeded;
 125 if guestctl failed.`;
 
 /** Defines a command of `guestctl sandbox`. Opens the node, shows progress, and lets the command finish after a signal. */
