@@ -113,7 +113,7 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
   }
   const field = Object.keys(given).find((name) => !Object.hasOwn(names, name));
   if (field === undefined) return;
-  throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
+  throw invalidOption(field, `there is no ${field} in ${what}; the known names are ${Object.keys(names).join(", ")}`);
 }
 
 /**

@@ -58,7 +58,7 @@ export function generatedContent(path: Buffer): Buffer {
       if (sizeBytes > LIMIT_BYTES)
         throw new EntryError(
           "EFBIG",
-          `${path.toString()} reports no size, like a file of /proc; such a file can be copied only up to ${LIMIT_BYTES} bytes, and this one has more`,
+          `${path.toString()} reports the size 0, but has more than ${LIMIT_BYTES} bytes; files that report no size, as in /proc, are copied only up to this limit`,
         );
       chunks.push(chunk.subarray(0, count));
     }

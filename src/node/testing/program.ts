@@ -34,8 +34,8 @@ function checked(path: string, source: string): string {
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
     isDirectory
-      ? `${source} names a directory, ${path}: name the program in it, ${join(path, "guest-agent")}`
-      : `${source} names ${path}, which is not an executable program; set it to the path of the program guest-agent of a release`,
+      ? `${source} is ${path}, which is a directory; set it to the program in this directory: ${join(path, "guest-agent")}`
+      : `${source} is ${path}, which is not an executable program; set it to the path of the program guest-agent of a release`,
   );
 }
 

@@ -98,7 +98,7 @@ describe("restoreSequence", () => {
     });
     const failed = await failureOf(restoreSequence(() => agent.redial(), { reachTimeoutMs: 600_000 }));
     assert.deepEqual([failed.code, failed.status], ["SPEC_REFUSED", "FAILED_PRECONDITION"]);
-    assert.match(failed.nextStep ?? "", /^replace the spec file that the agent's log names/);
+    assert.match(failed.nextStep ?? "", /^replace the spec file that the agent refused/);
     assert.deepEqual(agent.calls, ["Health", "RunRestoreDuties"]);
   });
 
@@ -158,7 +158,7 @@ describe("restoreSequence", () => {
     const never = new Promise<RestoredGuest>(() => undefined);
     const { status, code, message } = await failureOf(restoreDuties(() => never, { reachTimeoutMs: 100 }));
     assert.deepEqual([status, code], ["UNAVAILABLE", "DIAL_TIMED_OUT"]);
-    assert.match(message, /^reachTimeoutMs is over, and the function that connects/);
+    assert.match(message, /^reachTimeoutMs expired before the function that connects/);
   });
 
   test("`requestTimeoutMs` ends a restore despite a longer `reachTimeoutMs` if no agent answers", async () => {

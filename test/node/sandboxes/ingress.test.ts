@@ -217,7 +217,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     await assertRefused(
       other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }),
       "INGRESS_NOT_SERVED",
-      /has no such rule \(404\)/,
+      /has no rule for this hostname \(404\)/,
     );
     assert.equal((await other.get("box")).published?.length, 1, "it stands, and can be waited for again");
   });

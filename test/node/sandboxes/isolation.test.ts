@@ -150,7 +150,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     const status = await guestctl("status", "twin");
     assert.match(
       status.stdout,
-      /\nran unfrozen: +the session ran before its restore steps, at the fork of 20.*Z \(.*processes_outside/,
+      /\nran unfrozen: +in the fork of 20.*Z, the session ran before its restore steps \(.*processes_outside/,
     );
     assert.equal(status.exitCode, 0);
     const shown = JSON.parse((await guestctl("status", "twin", "--json")).stdout) as {

@@ -43,7 +43,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
         forked,
         "ENV_NOT_TAKEN",
         /^the agent of twin refuses /,
-        /^repair that file/,
+        /^repair the spec file/,
       );
       assert.match(message, new RegExp(`in the guest: .*SVC_${path === HOOKS_SPEC ? "HOOKS" : "PROCESS"}_SPEC_FILE`));
       assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
@@ -69,7 +69,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
 
   it("`resume` restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
     await node.standby("box");
-    const nextStep = /^call sandboxes\.resume\("box"\) again within some minutes, while it stays frozen/;
+    const nextStep = /^box stays frozen for some minutes; within this time, call sandboxes\.resume\("box"\) again/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
     await assertRefused(resumed, "ENV_NOT_TAKEN", /^the agent of box refuses /, nextStep);
     {
@@ -96,7 +96,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
         resumed,
         "ENV_NOT_TAKEN",
         problem,
-        /resume\("box"\) again .*, with other variables or without/,
+        /resume\("box"\) again with other variables, or without env/,
       );
       const awakening = await node.resume("box");
       assert.equal(awakening?.isSpecRefused, true);

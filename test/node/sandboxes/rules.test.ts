@@ -87,13 +87,13 @@ describe("the keys of suspended sandboxes", () => {
   test("a snapshot taken under another daemon version is accepted and reported", () => {
     const compared = (version: string): string | undefined =>
       differences("box", keys, { ...present, daemon: { ...present.daemon, version } });
-    assert.match(compared("2") ?? "", /"qemu 1 0.1.0" .*, but would be resumed under "qemu 2 0.1.0"$/);
+    assert.match(compared("2") ?? "", /"qemu 1 0.1.0" .*, but would be resumed by "qemu 2 0.1.0"$/);
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
   test("with `acceptBundle`, a snapshot of another agent version is accepted and reported", () => {
     const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
-    assert.match(compared ?? "", /would be resumed under "qemu 1 0\.2\.0"/);
+    assert.match(compared ?? "", /would be resumed by "qemu 1 0\.2\.0"/);
   });
 
   for (const [code, what, changed] of [

@@ -55,7 +55,10 @@ describe(
         await run(),
         /the program guest-agent was not found: set GUEST_AGENT or the option "agent" to its path/,
       );
-      assert.match(await run(directory), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
+      assert.match(
+        await run(directory),
+        /the variable GUEST_AGENT is .*, which is a directory; set it to the program in this directory/,
+      );
       const agent = join(standaloneDirectory(), "guest-agent");
       assert.match(
         await run(agent),

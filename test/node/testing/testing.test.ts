@@ -166,7 +166,7 @@ describe("an agent for tests", () => {
     [
       "a directory as the program",
       () => ({ agent: directory }),
-      /^AGENT_NOT_FOUND .* a directory, .*: name the program in it, .*\/guest-agent/,
+      /^AGENT_NOT_FOUND .* a directory; set it to the program in this directory: .*\/guest-agent/,
     ],
     [
       "a program that exits at once",

@@ -81,6 +81,6 @@ export function hungUp(): GuestError {
 
 /** The error of a cancelled command that the agent may not have ended. */
 export function cancelUnconfirmed(name: string, cause: GuestError): GuestError {
-  const message = `the cancelled command may still run: ${cause.message}; call commands.end("${name}")`;
+  const message = `the cancelled command may still be running: ${cause.message}; call commands.end("${name}")`;
   return failure("CANCELLED", "CANCEL_UNCONFIRMED", message, cause);
 }

@@ -38,7 +38,7 @@ const CODES = {
   REMOVE_INCOMPLETE: "",
   SOURCE_FAILED: "",
   SPEC_REFUSED:
-    "replace the spec file that the agent's log names (process_env_refused), and run the restore steps again",
+    "replace the spec file that the agent refused (process_env_refused in the agent's log names the file), and run the restore steps again",
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
   // Commands.
@@ -72,8 +72,8 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
     SHUTTING_DOWN: "the sandbox is shutting down; no action is needed",
-    CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
-    SIZE_MISMATCH: "the content changed at its source: write it again",
+    CHECKSUM_MISMATCH: "the source changed while it was read, or the content was corrupted on its way: write it again",
+    SIZE_MISMATCH: "the source changed while it was read: write it again",
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
     UNAVAILABLE: "check that the agent runs and that the address is right",
     UNAUTHENTICATED: "use the token of this instance; a restore may have replaced it",

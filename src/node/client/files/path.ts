@@ -63,7 +63,7 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
   readonly noSymlinks: boolean;
 } {
   if (typeof beneath !== "string" && !isUtf8(beneath))
-    throw invalidOption("beneath", "beneath is not UTF-8, but calls about a single file support only UTF-8");
+    throw invalidOption("beneath", "beneath must be valid UTF-8 in a call for a single file");
   if (typeof beneath === "string") checkText(beneath, "beneath");
   return { beneath: typeof beneath === "string" ? beneath : Buffer.from(beneath).toString(), noSymlinks };
 }

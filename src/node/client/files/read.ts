@@ -152,7 +152,7 @@ function receivedOf<Value>(
     decode: (chunk) => {
       const { stat, data, hole } = chunk;
       if (stat !== undefined) opened?.resolve(attributesOf(stat));
-      if (hole > 0n && !holes) throw untrue("a hole that was not requested");
+      if (hole > 0n && !holes) throw untrue("a hole, although the request did not allow holes");
       bytes += BigInt(data.length) + hole;
       // Reject surplus bytes, because they would corrupt the caller's file, or the next entry of an archive.
       if (bytes > limitBytes) throw untrue(`more than the ${limitBytes} requested bytes`);

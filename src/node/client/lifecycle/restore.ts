@@ -178,7 +178,7 @@ async function dialled(
   if (signal?.aborted === true) throw abortedError(signal);
   const dialling = Promise.resolve(dial(areDutiesDone));
   const isWhole = limit.endMs <= untilMs;
-  const message = `${isWhole ? "requestTimeoutMs" : "reachTimeoutMs"} is over, and the function that connects to the guest has not returned a client`;
+  const message = `${isWhole ? "requestTimeoutMs" : "reachTimeoutMs"} expired before the function that connects to the guest returned a client`;
   const late = (): GuestError =>
     isWhole
       ? new GuestError({ status: "DEADLINE_EXCEEDED", message })
@@ -350,7 +350,7 @@ function* warningsOf(
   const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
   if (thawedWithoutDuties) {
     const message =
-      "the session ran before these restore steps, with the old time, and clones of it may have drawn the same random numbers; freeze the session for longer, or restore it sooner";
+      "the session ran before these restore steps, with the old time, and its clones may have drawn the same random numbers; request a longer freeze, or run the restore steps sooner";
     yield { code: "THAWED_WITHOUT_DUTIES", message };
   }
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;

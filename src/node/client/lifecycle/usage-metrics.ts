@@ -37,8 +37,16 @@ const METRICS: readonly Metric[] = [
   ["memory_available_bytes", "MemAvailable.", (u) => [[u.memory?.availableBytes]]],
   ["swap_total_bytes", "SwapTotal.", (u) => [[u.memory?.swapTotalBytes]]],
   ["swap_free_bytes", "SwapFree.", (u) => [[u.memory?.swapFreeBytes]]],
-  ["pressure_waiting_seconds_total", "Time in which some tasks waited (PSI, some).", (u) => ofPressure(u, "someUs")],
-  ["pressure_stalled_seconds_total", "Time in which all tasks waited (PSI, full).", (u) => ofPressure(u, "fullUs")],
+  [
+    "pressure_waiting_seconds_total",
+    "Time in which some tasks waited for the resource (PSI, some).",
+    (u) => ofPressure(u, "someUs"),
+  ],
+  [
+    "pressure_stalled_seconds_total",
+    "Time in which all tasks waited for the resource (PSI, full).",
+    (u) => ofPressure(u, "fullUs"),
+  ],
   ["filesystem_size_bytes", "Size of a file system.", (u) => ofFileSystems(u, ({ totalBytes }) => totalBytes)],
   [
     "filesystem_free_bytes",

@@ -114,10 +114,10 @@ export async function refusedSpec(
   remedy?: Remedy,
 ): Promise<SandboxError> {
   const problem = await reasonOfRefusal(substrate, instanceId);
-  const message = `the agent of ${name} refuses ${PROCESS_SPEC_PATH} or ${HOOKS_SPEC_PATH} in the guest${afterColon(problem)}`;
+  const message = `the agent of ${name} refuses a spec file (${PROCESS_SPEC_PATH} or ${HOOKS_SPEC_PATH}) in the guest${afterColon(problem)}`;
   const nextStep =
     remedy === undefined
-      ? "repair that file in the origin of this sandbox, whose workload may have changed it"
+      ? "repair the spec file, which the workload may have changed; for a fork, repair it in the sandbox that was forked"
       : undefined;
   return new SandboxError("ENV_NOT_TAKEN", message, undefined, { nextStep, remedy });
 }

@@ -63,7 +63,7 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
   const { status, isGuests, beginning } = answer;
   if (isGuests) return undefined;
   if (status === 404 && NO_RULE.test(beginning))
-    return { isProxys: true, said: `its proxy at ${host}:${listenPort} has no such rule (404)` };
+    return { isProxys: true, said: `its proxy at ${host}:${listenPort} has no rule for this hostname (404)` };
   if (status < 502 || status > 504) return undefined;
   return { isProxys: false, said: `nothing answers at that address (the proxy returned ${status})` };
 }

@@ -46,7 +46,7 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
  */
 export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id} is not removed: the daemon lists it as in use by an instance that does not exist`;
-  const nextStep = `a daemon that is killed while it creates an instance leaves such a volume, and only its operator can remove the volume: stop the daemon, delete volumes/${id} in its data directory, and start the daemon again; no sandbox uses the credentials in the volume any more`;
+  const nextStep = `a daemon that is killed while it creates an instance leaves such a volume; only the daemon's operator can remove the volume: stop the daemon, delete volumes/${id} in its data directory, and start the daemon again; no sandbox uses the credentials in this volume`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 

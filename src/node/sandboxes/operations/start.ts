@@ -131,7 +131,7 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
   for (const [at, line] of linesBeforeAgent(lines).entries()) {
     const [, gate] = NOT_READY.exec(line) ?? [];
     if (gate !== undefined) {
-      const message = `the daemon's init did not start the agent, because the daemon's own program in the guest was not ready: ${gate}`;
+      const message = `the daemon's init did not start the agent, because the daemon's helper program in the guest was not ready: ${gate}`;
       throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown(at), nextStep: NOT_READY_STEP });
     }
     const [, problem] = NOT_STARTED.exec(line) ?? [];

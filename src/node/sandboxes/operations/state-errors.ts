@@ -6,7 +6,7 @@ import { type InstanceState, SandboxError } from "../substrate/index.ts";
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
-  const nextStep = `do not remove ${name}, because the daemon's operator can save its memory: stop the daemon, run the script from docs/node/sandboxes.md in the directory guests/${instanceId} of its data directory, start the daemon, and run a sweep; if the hypervisor of ${name} is gone, its last snapshot can be forked`;
+  const nextStep = `do not remove ${name}, because its memory can be saved; the daemon's operator must stop the daemon, run the script from docs/node/sandboxes.md in the directory guests/${instanceId} of the daemon's data directory, start the daemon, and run a sweep; if the hypervisor of ${name} is gone, fork the last snapshot of ${name} instead`;
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
 

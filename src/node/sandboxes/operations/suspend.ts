@@ -350,7 +350,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
-    const rule = `it can be suspended only after it has initialized, which takes longer than ${reachTimeoutMs} ms`;
+    const rule = `a sandbox can be suspended only when its init has finished, and after ${reachTimeoutMs} ms it has not`;
     throw wrongState(entry.name, "Initializing", rule);
   }
   await running(node, entry);

@@ -91,7 +91,7 @@ export function differences(
   }
   const [oldHypervisor, oldDaemon, oldAgent] = keys.bundle.split(" ");
   const bundle = bundleOf(hypervisor, daemon.version, agentVersion);
-  const differs = `${what} was suspended under "${keys.bundle}" (hypervisor, daemon and agent), but would be resumed under "${bundle}"`;
+  const differs = `${what} was suspended by "${keys.bundle}" (hypervisor, daemon and agent), but would be resumed by "${bundle}"`;
   if (daemon.features?.has(hypervisor) === false) {
     throw new SandboxError(
       "BUNDLE_MISMATCH",

@@ -18,7 +18,7 @@ export function unfrozenBecause(report: SuspendReport | undefined): string | und
 export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   const because = unfrozenBecause(report);
   if (because === undefined) return [];
-  const message = `the session could not be frozen (${because}), so it ran until it was suspended; every sandbox that is resumed or forked from this suspension runs before its restore steps`;
+  const message = `the session could not be frozen (${because}), so it ran until it was suspended; after each resume or fork from this state, it runs with the old time and random numbers until its restore steps are done`;
   return [{ code: "NOT_FROZEN", message }];
 }
 

@@ -17,7 +17,7 @@ export const SANDBOX_NEXT_STEPS = {
     "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
   IMAGE_NOT_READY: "wait until the image is ready, or check its build",
   IMAGE_UNSUITABLE:
-    "use an image that has /bin/sh, with which the substrate's init starts programs, and that does not start its own init",
+    "use an image that does not start its own init, and that has /bin/sh, because the substrate's init requires it",
   NOT_FOUND: undefined,
   ALREADY_EXISTS: "choose another name; if no sandbox of this node has this name, a sandbox of another node has it",
   WRONG_STATE: undefined,
@@ -28,7 +28,7 @@ export const SANDBOX_NEXT_STEPS = {
   NOT_FROZEN:
     'remove what prevents the freeze (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
-    "read the agent's message; acceptDegraded accepts the sandbox, but another guest may then draw the same random numbers",
+    "read the agent's message; acceptDegraded keeps the sandbox anyway, but another guest may then draw the same random numbers",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
   ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
   AGENT_UNREACHABLE: "check the instance's console, and whether this host can reach the instance's network",
@@ -38,7 +38,8 @@ export const SANDBOX_NEXT_STEPS = {
     "check that the daemon's proxy runs; it cannot start while another program uses its admin port (127.0.0.1:2019), its DNS port or the published port; a restart of the daemon reloads all rules",
   GUEST_NOT_LISTENING:
     "check that the server in the sandbox runs and listens on all addresses (0.0.0.0), not only on 127.0.0.1",
-  SUBSTRATE_UNAVAILABLE: "check that the daemon runs and listens at this address; run a sweep when it answers again",
+  SUBSTRATE_UNAVAILABLE:
+    "check that the daemon runs and listens at this address; once the daemon answers again, run a sweep",
   SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
   SUBSTRATE_REFUSED: undefined,
   INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
@@ -47,7 +48,8 @@ export const SANDBOX_NEXT_STEPS = {
     "call the operation again, which continues or repeats it; a sweep repairs what it may have left unfinished",
   OPERATION_TIMED_OUT:
     "call the operation again with a longer requestTimeoutMs; a sweep repairs what it may have left unfinished",
-  SANDBOX_BUSY: "wait until that operation has ended; if its process hangs, end the process and run a sweep",
+  SANDBOX_BUSY:
+    "wait until that operation has ended; if the process that runs it hangs, end that process and run a sweep",
   JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
   NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, run a sweep with takeOver",
   MISSING_PACKAGE: undefined,
@@ -78,7 +80,7 @@ const REMEDIES = {
   wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
-    `call sandboxes.resume("${name}") again within some minutes, while it stays frozen, with other variables or without any`,
+    `${name} stays frozen for some minutes; within this time, call sandboxes.resume("${name}") again with other variables, or without env`,
   suspendFirst: (name: string) =>
     `boot it without env; then call sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>

@@ -73,7 +73,7 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
   process: ["an object without NaN or Infinity", isSpec],
   hooks: ["an object without NaN or Infinity", isSpec],
   tags: [
-    `at most ${TAGS_LIMIT - OWN_TAGS} tags, each a string of up to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are reserved for the node`,
+    `at most ${TAGS_LIMIT - OWN_TAGS} tags, each a string of up to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with "svc." are reserved`,
     isTags,
   ],
   network: ["an object", isObject],

@@ -12,7 +12,7 @@ export function answersOf({ port, answers }: FilterLink, entries: readonly Local
   port.postMessage(entries.map(offered));
   Atomics.wait(count, 0, before);
   const received: { readonly message: readonly boolean[] } | undefined = receiveMessageOnPort(port);
-  if (received === undefined) throw new Error("the filter has not answered");
+  if (received === undefined) throw new Error("the thread with the filter has sent no answer");
   return received.message;
 }
 

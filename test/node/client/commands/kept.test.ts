@@ -288,7 +288,7 @@ describe("a kept command", () => {
     for (const command of [disconnected, undetected]) {
       const error = await failureOf(command.wait());
       assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "CANCEL_UNCONFIRMED", false]);
-      assert.match(error.message, /may still run: .*; call commands\.end\("un(?:reached|detected)"\)$/);
+      assert.match(error.message, /may still be running: .*; call commands\.end\("un(?:reached|detected)"\)$/);
       assert.equal((error.cause as GuestError).status, "UNAVAILABLE");
     }
     for (const name of ["unreached", "undetected"]) await client.commands.end(name);

@@ -66,7 +66,7 @@ export async function attempt(
     await waitFor("nothing answers", connected);
     if (vsockPort !== undefined) {
       const silent = `the VMM does not answer CONNECT ${vsockPort}`;
-      await waitFor(silent, askForPort(stream, vsockPort), "; the guest may not listen on that vsock port");
+      await waitFor(silent, askForPort(stream, vsockPort), "; perhaps nothing in the guest listens on that vsock port");
     }
     code = "AGENT_SILENT";
     if (tls !== undefined) {

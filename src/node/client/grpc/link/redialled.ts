@@ -67,6 +67,6 @@ export class RedialledChannel {
 
 /** Creates the error of a call whose time limit has expired before there was a new connection. */
 export function notRedialled(): GuestError {
-  const message = "requestTimeoutMs is over, and there is no new connection to the agent yet";
+  const message = "requestTimeoutMs expired before there was a new connection to the agent";
   return new GuestError({ status: "DEADLINE_EXCEEDED", message });
 }
