@@ -22,7 +22,7 @@ test("the benchmark guard records CPU time, but not latency, p99 or throughput",
   assert.deepEqual(ratiosOf(rows), { "file read: CPU": 0.5 });
 });
 
-test("the benchmark guard fails only if a recorded row is clearly worse", () => {
+test("the benchmark guard reports only results clearly worse than their recorded value", () => {
   const recorded = { "a: CPU": 0.5, "b: CPU": 0.5, "c: CPU": 0.5 };
   const rows = [
     row("a: CPU", "s/GiB", "lower", 7.1),
@@ -33,7 +33,7 @@ test("the benchmark guard fails only if a recorded row is clearly worse", () => 
   assert.deepEqual(lossesAgainst(recorded, rows, QUIET), [{ row: "a: CPU", recorded: 0.5, now: 0.71 }]);
 });
 
-test("on a busy machine, the benchmark guard allows twice the recorded ratio", () => {
+test("on a busy machine, the benchmark guard allows results twice as bad", () => {
   const recorded = { "a: CPU": 0.5 };
   assert.deepEqual(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 9.9)], BUSY), []);
   assert.equal(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 10.1)], BUSY).length, 1);

@@ -149,7 +149,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
   });
 
-  test("with a tenth of a core, `sweep` restores ninety sandboxes before their freezes expire", async () => {
+  test("on a tenth of a core, `sweep` thaws ninety sandboxes in time", async () => {
     const silent = 10;
     await using place = await fleet({ count: COUNT, isFrozen: true, silent });
     const [node] = place.nodes as [FleetNode];

@@ -176,7 +176,7 @@ describe("a session with everything that is hard to freeze", () => {
     });
   }
 
-  test("after all freezes, hard-to-freeze processes still run and a fork bomb can be killed", async () => {
+  test("hard-to-freeze processes survive all freezes; a fork bomb can still be killed", async () => {
     const all = await patiently(stage, (client) => client.commands.list());
     const living = all.filter(({ exit }) => exit === undefined).map(({ name }) => name);
     const wanted = [...Object.keys(HARDSHIPS), "itself"];

@@ -132,10 +132,10 @@ describe("the script for a Paused instance", () => {
     await instance.reached("running");
   }
 
-  test("the documented rescue script completes a standby whose memory QEMU has written", () =>
+  test("the documented rescue script completes a standby interrupted after the memory dump", () =>
     saves((instance) => instance.suspend()));
 
-  test("the documented rescue script saves a guest that was only suspended", () => saves(async () => undefined));
+  test("the documented rescue script saves a guest that was only paused", () => saves(async () => undefined));
 
   test("the documented rescue script saves a guest that QEMU continued after suspension", () =>
     saves(async (instance) => {

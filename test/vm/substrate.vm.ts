@@ -18,7 +18,7 @@ describe("a guest as the substrate boots it", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("the workload gets the starting shell's environment and the image's working directory", async () => {
+  test("the workload gets the init shell's variables and the image's working directory", async () => {
     await stage.boot();
     using client = stage.client();
     const environment = (await print(client, "busybox cat /proc/$(busybox pidof workload)/environ")).split("\0");
@@ -53,7 +53,7 @@ describe("a guest as the substrate boots it", () => {
     while ((await print(client, `busybox ls -d ${directories} 2> /dev/null`)) !== "") await pause(50);
   });
 
-  test("a new token that WriteFile stores on the readonly volume replaces the old one", async () => {
+  test("the agent uses a new token written to a read-only volume's overlay", async () => {
     using client = stage.client();
     await client.files.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
     stage.guest.token = NEW_TOKEN;

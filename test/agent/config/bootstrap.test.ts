@@ -28,7 +28,7 @@ const MARK = "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 wi
 const NO_METADATA = "must contain only visible ASCII characters and no spaces";
 
 describe("readBootstrap", () => {
-  test("readBootstrap accepts complete variables and fills in the defaults", async () => {
+  test("readBootstrap accepts the required variables alone and fills in the defaults", async () => {
     const configuration = await readBootstrap(channel(directory), readFiles);
     assert.deepEqual([configuration.guestPort, configuration.guestSocketPath], [7071, undefined]);
     assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], [undefined, "info"]);

@@ -65,7 +65,7 @@ test("a buffer pool that is mostly in use hands out smaller buffers", () => {
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
-  it("an allowance evicts idle holders only if that frees enough for a new one", () => {
+  it("an Allowance evicts idle shares only if the new request then fits", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>

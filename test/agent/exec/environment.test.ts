@@ -159,7 +159,7 @@ describe("further variables of a command's environment", () => {
     });
   });
 
-  it("beyond inherited and spec variables, a command gets only HOME, USER, LOGNAME and SHELL", async () => {
+  it("commands get only inherited and spec variables, HOME, USER, LOGNAME and SHELL", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
     assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
   });

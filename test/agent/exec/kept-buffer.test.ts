@@ -101,7 +101,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a slow client gets 16 MiB back unchanged from a kept `cat` with BLOCK", async () => {
+  it("with when_full: BLOCK, 16 MiB pass through a kept `cat` unchanged", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);

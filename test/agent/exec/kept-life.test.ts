@@ -160,7 +160,7 @@ describe("user activity", () => {
     assert.equal(second.started.kept, true);
   });
 
-  it("a kept command's end is user activity only if a client is attached", async () => {
+  it("a kept command's end counts as user activity only while attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "alone" } });
     first[Symbol.dispose]();
     await untilKept(agent, "alone", (kept) => kept?.attached === false);

@@ -143,7 +143,7 @@ describe("a kept command", () => {
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
-  it("`stdin_close` reaches a command after earlier input although its call has ended", async () => {
+  it("a kept command gets input and `stdin_close` after their sender has disconnected", async () => {
     const gate = join(directory, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
@@ -191,7 +191,7 @@ describe("a kept command", () => {
     assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
   });
 
-  it("a later attach to a kept command gets its terminal and can resize it", async () => {
+  it("a client can attach to a kept command's terminal and resize it", async () => {
     const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });

@@ -150,7 +150,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
 });
 
 describe("EndExec with leftovers without cgroups", NEEDS_NAMESPACES, () => {
-  it("without cgroups, EndExec reports that leftovers are unknown", async () => {
+  it("without cgroups, EndExec ends no leftovers and reports them as unknown", async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     const [pid = 0] = await leftBy("left", "setsid sleep 1000 > /dev/null & echo $!", 1, bare);
     const ended = await endExec(bare, { name: "left", leftovers: true });

@@ -87,7 +87,7 @@ describe("exec on pipes", () => {
       }
   });
 
-  it("a command leads its own session, with default signal handling and the original file limit", async () => {
+  it("a command has its own session, default signals and inherited open-file limit", async () => {
     execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=1000:"]);
     await using limited = await startAgent();
     const files = ["status", "stat", "limits"].map((name) => `/proc/self/${name}`);
@@ -121,7 +121,7 @@ describe("exec on pipes", () => {
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] })).stdout), "0\n1\n2\n");
   });
 
-  it("outputComplete is true even if other commands start at the same time", async () => {
+  it("concurrently started commands do not hold each other's output pipes open", async () => {
     const client = connect(agent);
     const worker = async (): Promise<void> => {
       for (let run = 0; run < 25; run++) {

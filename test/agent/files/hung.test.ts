@@ -109,7 +109,7 @@ describe("a file system that never answers", () => {
 });
 
 describe("a name at which an automounter hangs", () => {
-  it("a hung automount fails alone; its parent directory stays usable", async (t) => {
+  it("calls to a hung automount fail; its parent directory stays usable", async (t) => {
     await beside("hanging_automount", t, async ({ files, directory, hung, unmount }) => {
       for (let round = 0; round < 4; round++) {
         const calls = [files.stat(`${hung}/x`), files.read(directory.at("hung/y"))];
@@ -123,7 +123,7 @@ describe("a name at which an automounter hangs", () => {
 });
 
 describe("a file system that answers late", () => {
-  it("a file system that hung is used again once it answers, without mixing data", async (t) => {
+  it("after a hung file system answers, reads succeed with the right data", async (t) => {
     await beside(
       "hanging_mount",
       t,

@@ -48,7 +48,7 @@ describe("Health", () => {
 });
 
 describe("contract: last_user_activity", () => {
-  it("an exec's start and end are user activity, Health is not", async () => {
+  it("an exec's start and end count as user activity, Health does not", async () => {
     const first = ms((await health()).lastUserActivity);
     assert.equal(ms((await health()).lastUserActivity), first);
     const earliest = Date.now();
@@ -69,7 +69,7 @@ describe("contract: last_user_activity", () => {
     }
   });
 
-  it("an open terminal is user activity only when someone types", async () => {
+  it("an open terminal counts as user activity only when someone types", async () => {
     // An agent of its own: an earlier test's command may end only now, and that is activity.
     await using own = await startAgent();
     using stream = new ExecStream(own);

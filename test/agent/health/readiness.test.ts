@@ -177,7 +177,7 @@ describe("ready_cmd", () => {
     }
   });
 
-  it("ready_cmd runs right after a restore and is not user activity", async () => {
+  it("ready_cmd runs right after a restore without counting as user activity", async () => {
     const flag = join(directory, "after-restore");
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["test", "-e", flag], interval_ms: HOUR_MS } },

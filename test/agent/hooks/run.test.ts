@@ -172,7 +172,7 @@ describe("a hook that takes too long", () => {
 });
 
 describe("hooks at the same time", () => {
-  it("concurrent hooks run one after the other", async () => {
+  it("hooks that are called concurrently run one after the other", async () => {
     const log = path(randomUUID());
     await writeFile(path("hook.sh"), `echo begin >> ${log}; sleep 0.05; echo end >> ${log}`);
     const kinds = [PRE_SNAPSHOT, POST_RESTORE, PRE_SNAPSHOT, PRE_SNAPSHOT];

@@ -120,7 +120,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), [["grpc-status", "5"]]);
   });
 
-  test("the HPACK encoder and decoder evict the same fields", () => {
+  test("the HPACK encoder and decoder evict the same dynamic table entries", () => {
     const { says } = conversation();
     for (let count = 0; count < 1_000; count++)
       says({ [`name-${count % 150}`]: "value", [`other-${count % 7}`]: String(count % 11) });

@@ -96,7 +96,7 @@ describe("the HTTP/2 machine", () => {
     }
   });
 
-  test("a paused request's data arrives unchanged in reused buffers", () => {
+  test("data of a paused request arrives unchanged, and its buffers are reused", () => {
     const peer = new Machine();
     const read: Buffer[] = [];
     const memories = new Set<ArrayBufferLike>();

@@ -206,7 +206,7 @@ test("a filled output pipe is widened to 256 KiB", async () => {
   closeSync(theirs);
 });
 
-test("WidePipes widens a 33rd pipe only after one of 32 is forgotten", () => {
+test("WidePipes widens at most 32 pipes until one of them is forgotten", () => {
   const pipes = Array.from({ length: 33 }, () => pipe(true));
   const wide = new WidePipes(addon);
   const widened = pipes.map(([fd]) => wide.widen(fd));

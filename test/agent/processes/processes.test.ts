@@ -171,7 +171,7 @@ describe("ListProcesses", () => {
     assert.deepEqual([status, reason], ["FAILED_PRECONDITION", "PROCESSES_UNREADABLE"]);
   });
 
-  it("ListProcesses does not wait for a process whose memory is locked", NEEDS_FUSE, async (t) => {
+  it("ListProcesses does not wait for a process whose mmap lock is held", NEEDS_FUSE, async (t) => {
     await using directory = await testDirectory();
     await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["late"]);
     const read = once(mount.server.stdout, "data");

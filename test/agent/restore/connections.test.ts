@@ -25,44 +25,40 @@ async function dial(agent: RunningAgent): Promise<RawHttp2> {
   return peer;
 }
 
-it(
-  "before a snapshot, a rehearsal of restore steps starts no process and changes nothing visible",
-  NEEDS_INSIGHT,
-  async () => {
-    using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
-    const mark = join(directory.path, "started");
-    // The command that is rehearsed.
-    writeFileSync(join(directory.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
-    await using agent = await startAgent({ env: { PATH: directory.path, SVC_LOG_LEVEL: "debug" } });
-    using other = await dial(agent);
-    using client = clientOf(agent);
-    const visible = async () => {
-      const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
-      const [{ generation }, execs] = await Promise.all([client.usage(), client.commands.list()]);
-      return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
-    };
-    await visible();
-    const before = await visible();
-    for (let round = 0; round < 2; round++) await client.snapshots.prepare();
-    assert.deepEqual(await visible(), before);
-    assert.equal(existsSync(mark), false);
-    await other.pinged();
-    await client.snapshots.duties({ entropy: ENTROPY });
-    assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
-    const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
-    assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
-      "agent_started",
-      "workload_socket_listening",
-      "management_listening",
-      ...Array<string>(2).fill("connection_opened"),
-      ...Array<string>(2).fill("credentials_renewed snapshot"),
-      "credentials_renewed restore",
-    ]);
-    using next = clientOf(agent);
-    await next.run(["true"]);
-    assert.equal(existsSync(mark), true);
-  },
-);
+it("a rehearsal of restore steps starts no process and changes nothing observable", NEEDS_INSIGHT, async () => {
+  using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
+  const mark = join(directory.path, "started");
+  // The command that is rehearsed.
+  writeFileSync(join(directory.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
+  await using agent = await startAgent({ env: { PATH: directory.path, SVC_LOG_LEVEL: "debug" } });
+  using other = await dial(agent);
+  using client = clientOf(agent);
+  const visible = async () => {
+    const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
+    const [{ generation }, execs] = await Promise.all([client.usage(), client.commands.list()]);
+    return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
+  };
+  await visible();
+  const before = await visible();
+  for (let round = 0; round < 2; round++) await client.snapshots.prepare();
+  assert.deepEqual(await visible(), before);
+  assert.equal(existsSync(mark), false);
+  await other.pinged();
+  await client.snapshots.duties({ entropy: ENTROPY });
+  assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
+  const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
+  assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
+    "agent_started",
+    "workload_socket_listening",
+    "management_listening",
+    ...Array<string>(2).fill("connection_opened"),
+    ...Array<string>(2).fill("credentials_renewed snapshot"),
+    "credentials_renewed restore",
+  ]);
+  using next = clientOf(agent);
+  await next.run(["true"]);
+  assert.equal(existsSync(mark), true);
+});
 
 describe("connections after the restore steps", () => {
   it("restore steps close all other connections and answer their caller", async () => {

@@ -34,7 +34,7 @@ function unframe(frame: Frame): Buffer {
   return bytes.subarray(5);
 }
 
-test("itemsFrame encodes and tryItems decodes tree items like the full codec", () => {
+test("itemsFrame and tryItems encode and decode tree items like the protobuf library", () => {
   const none = new Uint8Array(0);
   const bare = { modifiedNs: undefined, sizeBytes: 0n, data: none, linkTarget: none, sparse: false } as const;
   const owned = { mode: 0, uid: 0, gid: 2 ** 32 - 2 };
@@ -90,7 +90,7 @@ test("bytesFieldFrame does not copy a large payload", () => {
   assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
 });
 
-test("tryBytesField passes unusual messages to the full decoder and rejects damaged ones", () => {
+test("tryBytesField leaves unusual messages to the protobuf library and rejects damaged ones", () => {
   const frame = { case: "stdin", value: Buffer.from("abc") } as const;
   const stdin = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
   const others: readonly Uint8Array[] = [
@@ -113,7 +113,7 @@ test("tryBytesField passes unusual messages to the full decoder and rejects dama
   assert.equal(fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin])).frame.case, "stdin");
 });
 
-test("startedFrame and exitFrame produce the full encoder's bytes", () => {
+test("startedFrame and exitFrame produce the same bytes as the protobuf library", () => {
   for (const pid of [0, 1, 127, 128, 4_194_304]) {
     const started = create(ExecFrameSchema, { frame: { case: "started", value: { pid } } });
     assert.ok(unframe(startedFrame(pid)).equals(toBinary(ExecFrameSchema, started)), `process ${pid}`);

@@ -124,7 +124,7 @@ describe("certificates of an authority of one's own", () => {
 });
 
 describe("a client certificate", () => {
-  test("a client certificate that is not valid yet is accepted", async () => {
+  test("a not-yet-valid client certificate is accepted, because the guest's clock may lag", async () => {
     for (const authorityValidity of ["now", "future"] as const) {
       const certificates = await issueCertificates(undefined, { clientValidity: "future", authorityValidity });
       await using agent = await startAgent({ certificates });

@@ -14,7 +14,7 @@ const CONNECTION_LIMIT = 64;
 const WINDOW_BYTES = 65_535;
 
 describe("connection slots", () => {
-  test("64 restore calls over connections whose clients do not read leak no connection slot", async () => {
+  test("restore calls of 64 non-reading clients leak no connection slot", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
     for (let count = 1; count <= CONNECTION_LIMIT; count++) {

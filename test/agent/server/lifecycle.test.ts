@@ -52,7 +52,7 @@ describe("the management server", () => {
     assert.equal(server.server.sockets, 0);
   });
 
-  test("connections of a replaced authority end even if the peer does not read", async () => {
+  test("replacing the CA ends old connections even if clients do not read", async () => {
     await using server = await startManagement((router) =>
       router.bidiStream(exec, async (call) => {
         const full = Buffer.alloc(64 * 1024);

@@ -241,7 +241,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("after keepFrozen, the session stays frozen until a refused spec is repaired", async (t) => {
+  it("after keepFrozen, restore steps thaw a session only with a valid spec", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

@@ -99,7 +99,7 @@ describe("standard error shared with the workload", () => {
   });
 
   const lacksScript = spawnSync("script", ["--version"]).error !== undefined && "needs script (Debian: bsdutils)";
-  it("the agent logs to a terminal with tostop set, and exits", { skip: lacksScript }, async () => {
+  it("as a background job, the agent can log to a `tostop` terminal", { skip: lacksScript }, async () => {
     const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
     const agent = AGENT_COMMAND.map((word) => `'${word}'`).join(" ");
     const script = directory.at("job.sh");

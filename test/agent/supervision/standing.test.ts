@@ -87,31 +87,31 @@ const NEEDS_SLICES = { skip: USUAL_SLICE_NS === undefined && "needs Linux 6.12 w
 const OWN_SLICE = ["sed", "-n", "s/^se.slice *: *//p", "/proc/self/sched"];
 
 describe("time slices", NEEDS_SLICES, () => {
-  it("the agent runs with a short scheduler slice", () => {
+  it("the agent runs with a short scheduler time slice", () => {
     assert.equal(sliceOf(String(agent.pid)), AGENT_SLICE_NS);
   });
 
-  it("a command and the workload have the usual scheduler slice", async () => {
+  it("commands and the workload run with the system's usual scheduler time slice", async () => {
     assert.equal(String((await exec(agent, { args: OWN_SLICE })).stdout), `${USUAL_SLICE_NS}\n`);
     const { pid } = await agent.logged("workload_started");
     assert.equal(sliceOf(String(pid)), USUAL_SLICE_NS);
   });
 
-  it("a command has the scheduler slice with which the agent was started", async () => {
+  it("a command gets the scheduler time slice that the agent inherited", async () => {
     const slice = 2_900_000;
     await using slow = await startAgent({ through: [program("with_slice"), String(slice)] });
     assert.equal(sliceOf(String(slow.pid)), AGENT_SLICE_NS);
     assert.equal(String((await exec(slow, { args: OWN_SLICE })).stdout), `${slice}\n`);
   });
 
-  it("an agent started with a shorter scheduler slice keeps it", async () => {
+  it("an agent that inherits a shorter scheduler time slice keeps this slice", async () => {
     const slice = 300_000;
     await using quick = await startAgent({ through: [program("with_slice"), String(slice)] });
     assert.equal(sliceOf(String(quick.pid)), slice);
     assert.equal(String((await exec(quick, { args: OWN_SLICE })).stdout), `${slice}\n`);
   });
 
-  it("an agent with a real-time policy keeps it", NEEDS_ROOT, async (t) => {
+  it("an agent started with a real-time scheduling policy keeps this policy", NEEDS_ROOT, async (t) => {
     const through = ["chrt", "--rr", "1"];
     if (spawnSync("chrt", ["--rr", "1", "true"]).status !== 0) {
       t.skip("needs real-time policies");

@@ -23,7 +23,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 }
 
 describe("a tunnel's life", () => {
-  it("opening a tunnel and sending bytes are user activity, an idle tunnel is not", async () => {
+  it("tunnel openings and data count as user activity, idle tunnels do not", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

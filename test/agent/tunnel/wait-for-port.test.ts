@@ -153,7 +153,7 @@ describe("WaitForPort", () => {
     assert.equal(looks.length, 2);
   });
 
-  it("without /proc, an unresponsive port delays no other wait", async () => {
+  it("without /proc, an unresponsive port delays no wait for another port", async () => {
     const real = guestSockets(addon);
     const sockets: Sockets = {
       ...silent(),

@@ -55,7 +55,7 @@ function closed(socket: Socket): Promise<void> {
 }
 
 describe("client.forward", () => {
-  it("`forward` connects a local port to the guest until it is closed", async () => {
+  it("`forward` connects a local port to the guest until close() is called", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     const forwarding = await client.ports.forward({ port: server.port });
@@ -200,7 +200,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("`requestTimeoutMs` and `close` end forward's wait for a pending `connectOptions`", async () => {
+  it("`forward` stops waiting for the `connectOptions` callback after `requestTimeoutMs` or `close`", async () => {
     using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: Infinity });
     const told = Promise.withResolvers<GuestError>();
     const asked = Promise.withResolvers<void>();

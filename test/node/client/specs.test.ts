@@ -51,7 +51,7 @@ function namesOf({ fields }: DescMessage): readonly string[] {
   return [...new Set(fields.flatMap(({ jsonName, name }) => [jsonName, name]))];
 }
 
-test("the types of specs have exactly the schema's field names", () => {
+test("the spec types (ProcessSpec, HooksSpec) have exactly the schema's field names", () => {
   for (const [names, schema] of [
     [PROCESS, ProcessSchema],
     [READY, ReadyCommandSchema],

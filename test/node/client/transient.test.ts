@@ -35,7 +35,7 @@ describe("isTransient", () => {
       transient.filter(([, { reason }]) => reason !== "SHUTTING_DOWN"),
     );
   });
-  test("isTransient and isConnectionLost do not narrow a GuestError to never", () => {
+  test("if isTransient or isConnectionLost is false, TypeScript keeps the type GuestError", () => {
     const error = new GuestError({ status: "NOT_FOUND", reason: "PATH_NOT_FOUND", message: "" });
     const codeOf = (failed: GuestError): string => {
       if (isConnectionLost(failed)) return `lost: ${failed.code}`;

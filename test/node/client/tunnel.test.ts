@@ -136,7 +136,7 @@ describe("the frames of a tunnel", () => {
     });
   }
 
-  it("a tunnel frame takes its data's length plus 64 bytes of flow-control window", async () => {
+  it("besides its data, a tunnel frame uses 64 bytes of flow-control window", async () => {
     const { frames } = await exchange(1_000_000, "z".repeat(1300));
     const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);

@@ -198,7 +198,7 @@ describe("guestctl health", () => {
     assert.match(stdout, new RegExp(`^${lines.join("\n")}\n$`));
   });
 
-  test("`health` prints the address in use; debug output shows the others' failures", async () => {
+  test("`health` prints the address in use; NODE_DEBUG shows failures of other addresses", async () => {
     const variables = guestctlVariables(agent);
     const inUse = variables["GUESTCTL_ADDRESS"] ?? "";
     const env = {

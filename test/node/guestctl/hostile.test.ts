@@ -134,7 +134,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("if a file shrinks, `cp` of its directory skips it, or pads it in archives", async () => {
+  it("`cp` of a directory skips shrinking files; archives pad them with zeros", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],
@@ -169,7 +169,7 @@ describe("a tree of a hostile sandbox", () => {
 describe("a single file of a hostile sandbox", () => {
   const file = { StatPath: () => ({ type: FileType.REGULAR, mode: 0o644, size: 512n }) };
 
-  it("surplus bytes of a downloaded file cannot add archive members", async () => {
+  it("`cp` fails if a sandbox sends surplus bytes to forge archive members", async () => {
     const streams = { ReadFile: [{ data: Buffer.alloc(512, "a") }, { data: Buffer.from("forged header") }] };
     await using sandbox = await hostile({ answers: file, streams });
     for (const to of ["-", sandbox.directory.at("here")]) {

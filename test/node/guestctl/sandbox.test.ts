@@ -359,7 +359,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "other")).exitCode, 0);
   });
 
-  test("`sandbox sweep` suggests `--take-over` for another journal's sandboxes", async () => {
+  test("`sandbox sweep` suggests `--take-over` for sandboxes recorded in another journal", async () => {
     const other = { ...env, GUESTCTL_STATE: join(substrate.stateDirectory, "../other-cli") };
     assertRefused(await runGuestctl(["sandbox", "sweep"], other), /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });

@@ -181,7 +181,7 @@ describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () =>
 });
 
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
-  it("a 404 from another server makes `remove` fail, naming that server's URL", async (place) => {
+  it("`remove` fails if a server other than the daemon answers with 404", async (place) => {
     const { node, substrate } = place;
     await using other = await listener((socket) => {
       socket.once("data", () =>

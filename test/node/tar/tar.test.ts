@@ -160,7 +160,7 @@ describe("an archive from a sandbox", () => {
     await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
   });
 
-  it("tar headers with times before 1970 are read, invalid sizes and times rejected", async () => {
+  it("readTar accepts times before 1970, but rejects invalid sizes and times", async () => {
     const extended = (key: string, value: string): Entry => ({
       name: "pax",
       type: "pax",

@@ -195,7 +195,7 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
   });
 
-  it("WriteTree rejects a client's failure message for an already complete item", async () => {
+  it("WriteTree rejects a request that reports a complete item as failed", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });

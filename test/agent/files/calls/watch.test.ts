@@ -227,7 +227,7 @@ describe("a watch of a directory", () => {
 });
 
 describe("the watches of an agent", () => {
-  it("a Watch is not user activity, and its inotify descriptor is closed when it ends", NEEDS_INSIGHT, async () => {
+  it("a Watch does not count as user activity and leaks no descriptor", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     const before = await activityNs(client);
     {

@@ -162,7 +162,7 @@ describe("refused WriteFile calls", () => {
         await finished();
       });
 
-    it("WriteFile with `marks_last` rejects a request that ends without `last`", async () => {
+    it("WriteFile with `marks_last` fails if the upload ends before a `last` message", async () => {
       const [peer, stream] = await begun({ path, marksLast: true });
       using _connection = peer;
       peer.send(end(stream));

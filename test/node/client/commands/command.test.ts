@@ -141,7 +141,7 @@ describe("run with check", () => {
     return error;
   };
 
-  test("run() with `check` rejects with command, exit code and the end of stderr", async () => {
+  test("run() with `check` rejects with command, exit code and stderr's last lines", async () => {
     const error = await failed("echo result; seq 1 2000 >&2; printf 'bad\\033[31m\\n' >&2; exit 3");
     assert.deepEqual(
       [error.code, error.exitCode, error.signal, error.stdout],

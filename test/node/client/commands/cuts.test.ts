@@ -201,7 +201,7 @@ describe("workloadOutput", () => {
     assert.ok(events.filter((kind) => kind === "disconnected").length > 2, events.join());
   });
 
-  test("workloadOutput fails for an old agent, unkept output or an unknown execId", async () => {
+  test("workloadOutput fails for an old agent, output without `keep`, or unknown execId", async () => {
     await using released = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.2.0",

@@ -84,7 +84,7 @@ describe("callbacks and check of a started command", () => {
     await assert.rejects(started.wait(), (error) => error === own);
   });
 
-  test("with `check`, wait() rejects with exit code and the end of stderr", async () => {
+  test("with `check`, wait() rejects with the exit code and stderr's last lines", async () => {
     const script = "seq 1 5000 >&2; echo out; exit 3";
     for (const keep of [undefined, { name: randomUUID() }]) {
       const command = ["sh", "-c", script];
@@ -124,7 +124,7 @@ describe("stdio of a command", () => {
     }
   });
 
-  test("run() with inherited stdio lets the program exit although its input stays open", async () => {
+  test("run() with inherited stdio lets the program exit although stdin stays open", async () => {
     const code = `await client.run(["echo", "done"], { stdio: "inherit" });`;
     const child = execa(process.execPath, program(code), { stdin: "pipe", reject: false });
     const { stdout, exitCode } = await child;

@@ -35,7 +35,7 @@ describe("events of a client's connection", () => {
     unsubscribe(CONNECTION_CHANNEL, listen);
   });
 
-  test("the loss of an idle connection is an event with the client's address", async () => {
+  test("an idle connection's loss is published as `disconnected` with its address", async () => {
     await using relay = await relayTo(agent.port);
     const address = `127.0.0.1:${relay.port}`;
     using client = connect({ ...optionsFor(agent), address });

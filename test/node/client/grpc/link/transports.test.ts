@@ -81,7 +81,7 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
-  test("a bridge command's exit is reported even if the next bridge command prints a prompt", async () => {
+  test("a bridge's exit is reported although its restart waits at a prompt", async () => {
     await using directory = await testDirectory();
     // The first command prints a banner and ends. The next one prints a prompt and waits.
     const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";
