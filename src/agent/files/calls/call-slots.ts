@@ -4,13 +4,13 @@ export interface CallSlotsOptions {
   /** Plural noun for the calls in an error message: "file calls". */
   readonly calls: string;
   readonly limit: number;
-  /** Largest number of open calls of one connection. */
+  /** Largest number of calls of one connection that run at once. */
   readonly connectionLimit: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly activity: Pick<ActivityClock, "touch">;
 }
 
-/** Limits the number of open calls that read, write or walk the file system. */
+/** Limits how many calls that read, write or walk the file system can run at once. */
 export class CallSlots {
   readonly #slots: Allowance;
   readonly #activity: CallSlotsOptions["activity"];

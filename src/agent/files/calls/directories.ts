@@ -168,7 +168,8 @@ export class Directories {
           failures: output.failures?.bind(output),
           hole: output.hole?.bind(output),
         };
-        // The listing closes its descriptor before the last files are read, so reading files needs a second descriptor.
+        // A second descriptor for reading the files, because the listing closes the first one before the last files are
+        // read.
         await using root = await openAgain(listed);
         const top = new ListedDirectory(listed);
         const { crossMounts, hardLinks } = location;

@@ -9,8 +9,8 @@ import {
 import { PathEscapes } from "../open/path-escapes.ts";
 
 /**
- * Resolves once a failed operation has released its memory. Only an operation on a hung file system uses memory after
- * it has failed.
+ * Resolves at once, unless the error is that the file system hangs. In this case the operation still uses its memory,
+ * and the promise resolves when the operation has returned.
  */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;

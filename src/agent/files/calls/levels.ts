@@ -6,7 +6,7 @@ import type { ListedDirectory } from "../entries/listed-directory.ts";
 const OPEN_LEVELS = 16;
 const SLASH = Buffer.from("/");
 
-/** State of a walk in one directory. */
+/** What a walk remembers about each directory that it has entered and not left yet. */
 export interface WalkState {
   /** Drops state that can be read again. Called when the directory is closed because the walk is far below it. */
   suspend(): void;

@@ -27,7 +27,7 @@ export interface ListParts {
   readonly signal: AbortSignal;
 }
 
-/** Position of the walk in one directory. */
+/** How far one directory has been read, and how many of its entries were sent. */
 class ListState implements WalkState {
   readonly inode: bigint;
   entries: readonly DirectoryEntry[] = [];

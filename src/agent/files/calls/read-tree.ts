@@ -30,8 +30,8 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Receives failures as they happen; if undefined, failures are only in the result. If the item that was sent last is
-   * incomplete, a failure of this item means that the rest of it is never sent.
+   * Receives failures as they happen; if undefined, failures are only in the result. A failure of the file that is
+   * being sent means that the rest of this file is never sent.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
   /** Receives the size of each hole. If undefined, the zeros of holes are sent as data. */
@@ -135,7 +135,7 @@ class TreeReader {
     }
   }
 
-  /** Returns whether the file was already sent under another name. If so, sends this name as a hard link. */
+  /** If the file was already sent under another name, sends a hard link to that name and returns true. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // Each name of this file is sent as a copy, or the file has only one name.
     if (!this.#isShared(attributes)) return false;
@@ -220,8 +220,8 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // A file of size 0, as in /proc, may have content. If the content is too large for a batch, the file is sent
-        // alone, and its size can be found only by reading all of it.
+        // A file that reports size 0 may have content, as in /proc. Its real size is needed here, and can be found only
+        // by reading the whole file.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");

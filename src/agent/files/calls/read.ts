@@ -68,7 +68,7 @@ class InFlightLimit {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer as soon as fewer buffers are in flight than allowed. Await it before the next call. */
+  /** Waits until fewer buffers are in flight than allowed, and resolves with a buffer. Await it before the next call. */
   async take(sizeBytes: number): Promise<BorrowedBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));

@@ -30,9 +30,9 @@ export interface RemoveParts {
 class RemoveState implements WalkState {
   readonly name: FilePath;
   readonly pass: number;
-  /** Subdirectories of the last page that are not empty. */
+  /** Subdirectories on the page that was read last that are not empty. */
   directories: Removable[] = [];
-  /** Position of the last page. `next` is the position of the next page. */
+  /** Where the page that was read last begins. `next` is where the following page begins. */
   last: DirectoryPosition | undefined;
   next: DirectoryPosition | undefined;
   isAtEnd = false;

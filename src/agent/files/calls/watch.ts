@@ -138,7 +138,7 @@ class Watch {
   readonly #changes: Changes;
   readonly #tree: WatchedTree;
   #hasBegun = false;
-  /** Whether the client cannot take changes now. Further changes are merged meanwhile. */
+  /** Whether changes are being sent to the client. Until the client has taken them, further changes are merged. */
   #isSending = false;
   /** Whether the kernel may have queued more events than the last read has returned. */
   #hasMore = false;

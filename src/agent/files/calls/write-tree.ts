@@ -12,7 +12,10 @@ import { fileFailure } from "./failure.ts";
 import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
 import { pathText } from "./location.ts";
 
-/** Largest number of created links to remember. Further links are treated as if they existed before the call. */
+/**
+ * Largest number of symbolic links to remember that this call has created. A link that is not remembered is treated
+ * like a link that existed before the call: an item for a directory may follow it.
+ */
 const LINKS_LIMIT = 65_536;
 /** Upper bound for the size of a record without its path and content. */
 const RECORD_BYTES = 64;
@@ -144,7 +147,10 @@ export class TreeWriter implements AsyncDisposable {
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
   }
 
-  /** Drops what was written of the last item, because the client cannot send the rest of it. Throws AgentError. */
+  /**
+   * Handles the client's message that it cannot send the rest of the current file. Removes what was written of this
+   * file. Throws AgentError if no file is being written.
+   */
   async itemFailed(): Promise<void> {
     const large = this.#large;
     if (large === undefined) throw frameOrder("unexpected item_failure message: no item is waiting for content");

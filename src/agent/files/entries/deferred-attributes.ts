@@ -69,8 +69,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * Removes and yields all records, the last first. So subdirectories come before their parent directories. This order
-   * is needed because the mode of a parent may deny access to its subdirectories.
+   * Removes all records and yields them in reverse order. So subdirectories come before their parent directories, whose
+   * mode may deny access to the subdirectories once it is set.
    */
   async *takeAll(): AsyncGenerator<Records, void, undefined> {
     let records: Records | undefined = this.#records;

@@ -45,7 +45,8 @@ export class Leftovers {
         if (await isLeftover(directory, name)) await removeEntry(directory, name, false);
       }
     } catch {
-      // A directory that cannot be listed may still be writable, so this is not an error.
+      // Leftovers in a directory that cannot be listed are not removed. The caller may be able to write to this
+      // directory nevertheless, so the error is ignored.
     }
   }
 }

@@ -54,7 +54,7 @@ export class Records {
     this.#bytes = Buffer.allocUnsafe(likelyBytes);
   }
 
-  /** Parses packed records. */
+  /** Wraps records that are already packed into bytes, and finds where each record starts. */
   static from(bytes: Buffer): Records {
     const records = new Records(0);
     records.#bytes = bytes;
@@ -110,7 +110,10 @@ export class Records {
     if (isLink) packed.writeUInt8(0, at + content.length);
   }
 
-  /** Copies a record and makes it an `attributes` record, which is applied after the directory's content was written. */
+  /**
+   * Adds a copy of a directory's record that only sets attributes. It is used after the content of the directory was
+   * written.
+   */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);
     const at = this.#begin(record.length);

@@ -8,7 +8,7 @@ export interface Found {
   readonly directories: readonly string[];
   /** Names of the entries that are not directories; listed only if the check was to report each entry. */
   readonly files: readonly string[];
-  /** Whether there are too many files to list them. */
+  /** Whether the directory has more files than `files` lists. */
   readonly isIncomplete: boolean;
 }
 
@@ -16,7 +16,7 @@ interface Move {
   readonly change: HeldMove | undefined;
   /** The directory that is renamed, if it is watched. */
   readonly directory: WatchedDirectory | undefined;
-  /** Whether the client knows the entries of the directory. */
+  /** Whether the client already knew the entries of the directory before the rename. */
   readonly isReported: boolean;
   isOld: boolean;
 }
@@ -60,13 +60,13 @@ export class WatchedTree {
   readonly #directories = new Map<number, WatchedDirectory>();
   /** Directories and places that must be checked. */
   readonly #waiting = new Set<WatchedDirectory>();
-  /** Places where a check has found no directory, and the checked path. */
+  /** Missing places, at which a check has found no directory, with the path that was checked. */
   readonly #missing = new Map<WatchedDirectory, string>();
-  /** Places of `#missing` that are checked again after the next tick. */
+  /** Missing places that become waiting again at the next tick. */
   readonly #paused = new Set<WatchedDirectory>();
   readonly #moves = new Map<number, Move>();
   #round = 1;
-  /** Whether events were dropped, so that a rescan is reported at the end of this round. */
+  /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
   #hasDropped = false;
   /** Whether a rescan was sent, and not all events that the kernel had queued by then have been processed. */
   #isStale = false;
@@ -124,8 +124,8 @@ export class WatchedTree {
   }
 
   /**
-   * Returns the next places to check, with their paths. The caller must first remove the watches that `ended` lists,
-   * and then pass each result to `found` or `failed`. A place without a result is returned again.
+   * Returns the next places to check, with their paths. The caller must first remove the watches in `ended`. It then
+   * checks the places, and passes each result to `found()` or `failed()`. A place without a result is returned again.
    */
   next(most: number): {
     readonly places: readonly WatchedDirectory[];
@@ -161,15 +161,16 @@ export class WatchedTree {
   }
 
   /**
-   * Call it when a rescan is sent to the client, which then lists directories. Directories that are not watched yet may
-   * change before their watch is added, so the client must list them again later.
+   * Call it when a rescan is sent to the client, which then lists directories. A directory that is not watched yet may
+   * change between that listing and the start of its watch. So once such a directory is watched, a rescan of it is
+   * reported as well.
    */
   rescanned(): void {
     this.#isStale = true;
     for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
-  /** Handles the result of a check that has found a directory. The directory is watched now. */
+  /** Handles a check that has found a directory at `place`, and has added a watch to it. */
   found(place: WatchedDirectory, found: Found): void {
     const { watch } = found;
     const { parent, name, report = "nothing" } = place;
@@ -270,7 +271,7 @@ export class WatchedTree {
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);
   }
 
-  /** Call it when the watch of a directory has ended, or when the directory that the client watches was renamed. */
+  /** Handles the end of a directory's watch, or a rename of the directory that the client watches. */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
     const { parent, name, report } = directory;
     this.#directories.delete(directory.watch);
@@ -331,7 +332,7 @@ export class WatchedTree {
     this.#waiting.add(place);
   }
 
-  /** Call it when a place need not be checked any more. */
+  /** Removes a place from the places to check. */
   #settled(place: WatchedDirectory): void {
     if (place.report === undefined) return;
     place.report = undefined;
@@ -341,16 +342,16 @@ export class WatchedTree {
   }
 
   /**
-   * Moves a directory to the place where a check or an event has found it. Its previous place is checked again. A
-   * directory that was known at the new place has been moved elsewhere; pending events will explain both moves.
+   * Moves a directory to the place at which it was found, and checks its previous place again. If another directory was
+   * known at the new place, it has been moved elsewhere, and an event that is still queued will show where.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
     this.#settled(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // Since this event, a check has found the new parent below this directory, so the event is outdated. A later check
-    // will find the directory at its present place.
+    // The event says that the directory was moved below `parent`, but is outdated: a later check has found `parent` below
+    // the directory. Another check will find the directory at its present place.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;
@@ -365,7 +366,7 @@ export class WatchedTree {
     this.#rescan(directory);
   }
 
-  /** Forgets a directory and all below it. Their watches are removed before the next check. */
+  /** Forgets a directory and all below it. `next()` then returns their watches in `ended`, to be removed. */
   #forget(directory: WatchedDirectory): void {
     this.#settled(directory);
     if (directory.isWatched) {

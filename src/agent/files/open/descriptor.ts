@@ -43,7 +43,7 @@ export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes)
   const mode = Number(stats.mode);
   return {
     type: typeOfMode(mode),
-    // Node returns these unsigned fields as signed.
+    // Node returns size, inode and link count as signed numbers, although they are unsigned in stat(2).
     sizeBytes: BigInt.asUintN(64, stats.size),
     inode: BigInt.asUintN(64, stats.ino),
     links: BigInt.asUintN(64, stats.nlink),

@@ -154,8 +154,9 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must fail if it reaches a mount point. It must fail if the mounts are known
-   * and the operation names none of them, because a symbolic link could refer to a mount that hangs.
+   * Whether a lookup below this directory must fail when it reaches a mount point. True if the mounts below are known
+   * (`findMounts`) and the operation names none of them: the lookup could otherwise follow a symbolic link into a mount
+   * that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
@@ -195,8 +196,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * An operation that may access the mount at `name`. If the operation hangs, the mount at `name` counts as hung, and
-   * not the mount of this directory.
+   * An operation on the entry `name`, which may be a mount point. If the operation hangs, the mount at `name` counts as
+   * hung, and not the mount that contains this directory.
    */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };

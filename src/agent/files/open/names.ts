@@ -26,7 +26,7 @@ export function withoutDots(path: FilePath): FilePath {
   }
 }
 
-/** A path split before its last name. */
+/** A path such as `a/b/c`, split into its directory `a/b` and its last name `c`. */
 export interface DividedPath {
   readonly directory: FilePath;
   readonly name: FilePath;

@@ -54,8 +54,9 @@ export class Paths {
   }
 
   /**
-   * Looks up the names of a path one by one, as far as they exist. Throws FileSystemHung before it enters a file system
-   * that hangs. Does not wait until descriptors are closed: closing needs a thread, and all threads may hang.
+   * Looks up the names of a path one by one, up to the first name that does not exist. Throws FileSystemHung before it
+   * would enter a file system that hangs. Does not wait until descriptors are closed: closing needs a thread, and all
+   * threads may hang.
    */
   async #walk(step: FileStep, path: Uint8Array, onLookup: OnLookup = () => {}): Promise<void> {
     using opened = new DisposableStack();

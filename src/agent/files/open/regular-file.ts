@@ -80,7 +80,7 @@ export class RegularFile {
     return undefined;
   }
 
-  /** Closes the file. Never rejects. */
+  /** Closes the file on a thread. Never rejects. */
   async close(): Promise<void> {
     await this.#file[Symbol.asyncDispose]();
   }

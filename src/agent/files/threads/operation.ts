@@ -11,13 +11,14 @@ export interface Holdable {
 /** A path that an operation follows. It may enter a file system that hangs. */
 interface FollowedPath {
   /**
-   * Looks up the names of the path one by one, as far as they exist. Calls `onLookup` before each lookup, and at the
-   * end with an operation on the last name. Throws FileSystemHung before it enters a file system that hangs.
+   * Looks up the names of the path one by one, up to the first name that does not exist. Calls `onLookup` before each
+   * lookup, and at the end with an operation on the last name. Throws FileSystemHung before it would enter a file
+   * system that hangs.
    */
   walk(onLookup?: (lookup: Work<never>) => void): Promise<void>;
 }
 
-/** One operation and how to run it. */
+/** A file operation that is run on a thread. */
 export interface Work<Value> {
   readonly step: FileStep;
   /** Descriptors that the operation uses. Without a `path`, it operates on the file system of the first one. */
@@ -46,7 +47,10 @@ export interface Running {
   isExtra: boolean;
   /** Gives the operation up. Undefined if it was given up already. */
   reject: ((error: FileSystemHung) => void) | undefined;
-  /** The mount that the operation waits for. If it follows a path, this is unknown until a walk has found it. */
+  /**
+   * The mount that the operation waits for. Unknown for an operation on a path, until a second walk along the same path
+   * has found the mount.
+   */
   mount: Mount | undefined;
 }
 

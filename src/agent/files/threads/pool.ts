@@ -35,10 +35,11 @@ export interface Waiting {
 
 /**
  * Assigns threads to file operations. A slow operation releases its slot, so that the next one can run on another
- * thread. A semaphore for each file system and kind of operation bounds the threads that one file system can block.
+ * thread. For each file system, and for each kind of operation on it, the number of threads is limited, so that a file
+ * system that hangs cannot block all threads.
  */
 export class ThreadPool {
-  /** Operations that occupy a thread. */
+  /** Operations that run on a thread now, including those that hang. */
   readonly running: Set<Running> = new Set();
   readonly #queues: Readonly<Record<WorkClass, Set<Waiting>>> = { lookup: new Set(), sync: new Set(), call: new Set() };
   readonly #inOrder: readonly Set<Waiting>[] = [this.#queues.lookup, this.#queues.sync, this.#queues.call];

@@ -16,13 +16,14 @@ const HUNG_TICKS = 30;
 const HUNG_SYNC_TICKS = 1_200;
 
 /**
- * Runs file operations on threads and detects hung mounts. An operation that hangs is given up: its call fails, but its
- * memory is not reused until the operation returns.
+ * Runs file operations on threads and detects mounts that hang. If an operation hangs, its call fails, but the
+ * operation's memory is not reused until the operation returns.
  *
- * To name the hung mount: an operation on a descriptor has a known mount. For an operation on a path, a second walk
- * follows the same path. If the operation is given up, the mount at which this walk has stopped is the one that hangs.
+ * Which mount hangs is known at once for an operation on a descriptor. For an operation on a path, a second walk
+ * follows the same path, one name at a time. The mount at which this walk stops is the one that hangs.
  *
- * While a lookup is slow or a mount hangs, each path is first walked, so that the operation does not enter that mount.
+ * While a lookup is slow or a mount hangs, each path is walked before it is used, so that no further operation enters
+ * that mount.
  */
 export class FileWork {
   readonly addon: Addon;
