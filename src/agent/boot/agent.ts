@@ -37,7 +37,10 @@ export class Agent {
   readonly #workloadSocketPath: string | undefined;
   readonly #probeSocketPath: string | undefined;
   #probe: ProbeServer | undefined;
-  /** Aborted when the first call arrives. The warm-up is then skipped, because the call itself loads the code. */
+  /**
+   * This controller is aborted when the first call arrives. The warm-up is then skipped, because the call itself loads
+   * the code.
+   */
   readonly #called = new AbortController();
   readonly #exitRequested = Promise.withResolvers<number>();
   /**
@@ -59,8 +62,8 @@ export class Agent {
       configuration,
       log,
       onCalls: (running) => {
-        // abort() runs only once, because each abort() creates an error with a stack trace, which takes a third of the
-        // CPU time of a Health call.
+        // Only the first call runs abort(), because each abort() creates an error with a stack trace, which takes a
+        // third of the CPU time of a Health call.
         if (!this.#called.signal.aborted) this.#called.abort();
         memory.onCalls(running);
         platform.cgroups?.memory.follow();
@@ -94,8 +97,8 @@ export class Agent {
       // `ended` also resolves with a status if a signal cancelled the start of the workload.
       const status = await ended;
       const reason = workload.configured ? workload.endDescription : this.#endWithoutWorkload;
-      // This line is the last one of the log and of the console. After the guest has powered off, it is all that an
-      // operator can see.
+      // This line must be the last one of the log and of the console: after the guest has powered off, an operator can
+      // see nothing else.
       this.#log.info("agent_ended", { status, reason });
       return status;
     } catch (error) {

@@ -125,7 +125,10 @@ export class Listeners {
     }
   }
 
-  /** Runs once, over an in-memory connection, the code that the first connection and its first call need. */
+  /**
+   * Makes one connection and one call in memory. So the code for the first real connection and call is already loaded
+   * and compiled.
+   */
   async warmUp(): Promise<void> {
     const { configuration, platform } = this.#parts;
     if (this.#router === undefined) return;

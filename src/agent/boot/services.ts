@@ -159,7 +159,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks, the restore steps, and the part that rereads the credential and spec files for both. */
+/** Builds the hooks, the restore steps, and `rotation`, which both use to read the credential and spec files again. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,
@@ -290,7 +290,8 @@ function buildLazyServices(
     usage: () => usage.get(),
     fileWatches: () => fileWatches.get(),
     shutDownStreams: (reason) => {
-      // If a service could not be loaded, the call that needed it has already received the error.
+      // A failure to load the service is ignored here, because the call that needed the service has already received
+      // the error.
       for (const lazy of [tunnels, usage, fileWatches])
         void lazy.started?.then((built) => built.shutDown(reason)).catch(() => undefined);
     },

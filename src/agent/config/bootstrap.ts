@@ -40,8 +40,8 @@ export interface Configuration {
 
 /**
  * Reads the configuration (docs/agent/operations.md, Variables) from the raw `NAME=value` entries of the agent's
- * environment and from the files that they name. If `accepts` returns true, the slower check of the TLS files is
- * skipped.
+ * environment and from the files that they name. `accepts` is a quick check of the TLS files; only if it returns false
+ * are they checked by slower code, which finds the reason.
  *
  * @throws BootstrapError, which lists every fault without the values of the variables; the process should then exit
  *   with status 78
@@ -58,7 +58,7 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // Includes variables with an invalid value, so that they are not also reported as missing.
+  // Variables that are set. A variable with an invalid value also counts, so that it is not reported as missing too.
   const given: ReadonlySet<BootstrapVariable> = new Set([
     ...values.keys(),
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),

@@ -223,8 +223,8 @@ class InstanceToken {
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // If a call has several tokens, their joined digests are longer than `candidate`. write() then stops at the end of
-    // `candidate`, and the comparison of the lengths fails.
+    // `digest` is longer than `candidate` if a call has several tokens, because their digests are joined. write() then
+    // stops at the end of `candidate`, and the comparison of the lengths fails.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

@@ -73,7 +73,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
   readonly #readFiles: ReadFiles;
   readonly #rule: FileRule;
-  /** Versions of the files as last read, whether or not their contents are in use. */
+  /** Version of each file when it was last read, even if its content was rejected. */
   readonly #versions: Map<Variable, string>;
   readonly #mutex = new Mutex();
   #hangs = false;
@@ -133,7 +133,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     const files = await this.#bounded<readonly BootstrapFile[]>(
       async () => (await this.#found(paths)).map((found, n) => checkFile(paths[n] ?? "", found, this.#rule)),
       paths.map(() => ({ problem: NO_ANSWER_PROBLEM, version: NO_ANSWER })),
-      // Overwrite a result that came too late, because it may contain the token.
+      // If the result comes after the timeout, it is overwritten, because it may contain the token.
       (late) => {
         for (const file of late) if ("bytes" in file) file.bytes.fill(0);
       },

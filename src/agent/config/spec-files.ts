@@ -62,8 +62,8 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       if (problems.length > 0) return inUse;
       const spec = rules.withEnvOf(inUse, value);
-      // The variables are compared, too: on a file system with coarse timestamps, a changed file can have the same
-      // version.
+      // An equal version is not enough: on a file system with coarse timestamps, a changed file can have the same
+      // version. So the variables are compared as well.
       const isSame = file.version === this.#inUse.get(variable) && rules.env(spec) === rules.env(inUse);
       if (isSame) return inUse;
       this.#inUse.set(variable, file.version);
@@ -79,7 +79,7 @@ export class SpecFiles {
   }
 }
 
-/** How one kind of spec is read, and which of its changes apply while the agent runs. */
+/** How a spec of one kind (process or hooks) is parsed, compared and renewed while the agent runs. */
 interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
   /** Returns the spec in use, with its variables replaced by those of the spec that was read. */
@@ -113,14 +113,17 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 
 type Hook = HooksSpec["preSnapshot"];
 
-/** If the file no longer contains a hook, that hook keeps its variables, because "no hook" need not mean "no variables". */
+/**
+ * Returns the old hook with the variables of the hook that was read. If the file no longer contains the hook, the old
+ * variables stay, because "no hook" need not mean "no variables".
+ */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };
 }
 
 /**
- * Names, as in the schema, of the fields other than `env` that differ. A hook that was added or removed counts as such
- * a field.
+ * Returns the schema names of the fields that differ, without `env`. If the spec file adds or removes a hook, the
+ * result contains the name of that hook.
  */
 function changedFields(before: object | undefined, after: object | undefined): string[] {
   const old = new Map(Object.entries(before ?? {}));

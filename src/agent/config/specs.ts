@@ -107,7 +107,7 @@ function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read
   const mark = byteOrderMarkProblem(Buffer.from(value.slice(0, 1)));
   if (mark !== undefined) return invalidSpec(schema, mark);
   const text = value.trim();
-  // A blank value is a mistake; an empty message is written as `{}`.
+  // A blank value is rejected, because it is probably a mistake. An empty spec is written as `{}`.
   if (text === "") return invalidSpec(schema, "is blank; set it to a spec or remove it");
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }

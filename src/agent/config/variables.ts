@@ -132,9 +132,9 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 
 const EQUALS = 0x3d;
 /**
- * Only names that match are compared with the known names, because the comparison is slow. A misspelled name with at
- * most two wrong letters matches: it still has one of the letters S, V and C near its beginning. Most other variables
- * of an image do not match.
+ * Prefilter for names that may be misspelled names of the agent's variables, because comparing names is slow. A name
+ * with up to two wrong letters still has one of the letters S, V and C near its beginning, so it matches. Most other
+ * variables of an image do not match.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 /** Unknown names with the prefix that are safe to print and fit on a line. */

@@ -82,12 +82,12 @@ export class Stamps {
   }
 }
 
-/** Activity that lasts, such as a command without a terminal. Call exactly one of its methods, once. */
+/** A user activity that lasts, such as a command without a terminal. At its end, call either `end` or `cut`, once. */
 export interface Attachment {
-  /** Call it when the activity ends by itself and is not cancelled. The user counts as active until this moment. */
+  /** For an activity that ended by itself. The user counts as active until now. */
   end(): void;
   /**
-   * Call it when the agent ends the activity. The activity then counts until now, or, if it began before the last
+   * For an activity that the agent ends. The user counts as active until now, or, if the activity began before the last
    * restore, until that restore.
    */
   cut(): void;
@@ -108,8 +108,8 @@ export class ActivityClock {
   }
 
   /**
-   * Records user activity now. Does nothing while an attachment lasts: reading the clocks would make each frame a tenth
-   * slower.
+   * Records user activity now. Does nothing while an attachment lasts, because the user counts as active anyway, and
+   * reading the clocks would make each frame of the call a tenth slower.
    */
   touch(): void {
     if (this.#attachedSinceRestore === 0) this.#touchNow();

@@ -5,7 +5,7 @@ import type { Clock } from "./ports/system.ts";
 export interface Caller {
   /** The call's connection, compared by identity. */
   readonly connection: object;
-  /** Aborted when the call has ended. */
+  /** This signal is aborted when the call has ended. */
   readonly signal: AbortSignal;
   /** Ends the call with this error, even if its client does not read, and aborts the call's signal. */
   failWithin1s(error: AgentError): void;
@@ -29,11 +29,15 @@ export interface AllowanceOptions {
   readonly refusal: (because: string) => AgentError;
 }
 
-/** A holder's part of an allowance. */
+/**
+ * The part of an allowance that one holder, such as a call, has taken. `set()` and `progress()` show that the holder is
+ * not idle.
+ */
 export interface Share {
   /**
-   * Sets the amount that the share holds; 0 returns everything. If the new amount would exceed the limit, throws
-   * `refusal` of the options and changes nothing. Each successful call counts as progress.
+   * Sets the amount of the share, for example to the number of bytes that a call has in memory. An amount of 0 returns
+   * everything. If the limit would be exceeded, changes nothing and throws the error that the option `refusal`
+   * creates.
    */
   set(amount: number): void;
   progress(): void;
@@ -46,9 +50,8 @@ export interface Share {
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
-  /** Shares that hold more than 0, in the order of their last progress. */
+  /** Shares with an amount above 0. The share that has been idle longest is first. */
   readonly #shares = new Set<HeldShare>();
-  /** The last element of `#shares`. */
   #latest: HeldShare | undefined;
   readonly #ofOwners = new WeakMap<object, number>();
   #total = 0;

@@ -53,9 +53,9 @@ export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Limit for the number of arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * Limit for the size of the arguments and variables of one command on the new process's stack, including NULs and
- * pointers. It is a quarter of the default stack limit, because the kernel's own limit is a quarter of the stack limit
- * (execve(2)).
+ * Limit for the arguments and variables of one command, as the number of bytes that they take on the new process's
+ * stack, including NULs and pointers. The limit is 2 MiB: the kernel allows a quarter of the stack limit (execve(2)),
+ * which is 8 MiB by default.
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */

@@ -38,14 +38,14 @@ export class SessionClock {
     };
   }
 
-  /** Stops the clock. */
+  /** Stops the session time and the timers of all pending tasks. */
   freeze(): void {
     if (this.#frozenSinceMs !== undefined) return;
     this.#frozenSinceMs = this.#clock.monotonicMs();
     for (const timer of this.#pending) timer.cancel();
   }
 
-  /** Continues the clock. */
+  /** Continues the session time, and starts the timers of all pending tasks again. */
   thaw(): void {
     if (this.#frozenSinceMs === undefined) return;
     this.#frozenMs += this.#clock.monotonicMs() - this.#frozenSinceMs;

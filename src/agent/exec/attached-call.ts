@@ -4,7 +4,7 @@ import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
-/** The data that a call gets when it attaches to a command (message ExecStarted). */
+/** The state of a kept command that the agent sends first when a call attaches (message ExecStarted). */
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
@@ -97,7 +97,7 @@ export class AttachedCall {
     return this.#isOver;
   }
 
-  /** Whether so much input is waiting that the call reads no further frames. */
+  /** Whether the limit for waiting input is exceeded, so that no further frames of the call are read. */
   get isFull(): boolean {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }

@@ -9,14 +9,14 @@ import type { OutputStream } from "./output-log.ts";
 export interface ExecOutput {
   started(pid: number): void;
   /**
-   * `release` is called once the bytes were sent. Until then the agent reads no more of this stream, so the command may
-   * block.
+   * Sends output of the command. `release` is called once the bytes were sent. Until then the agent does not read this
+   * stream further, so the command may block when it writes.
    */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   exit(result: ExecResult): void;
 }
 
-/** Dependencies of a plain command's call. */
+/** Dependencies of the call that runs a command that is not kept. */
 export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;
@@ -64,8 +64,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // If the client is gone, the input fails, too. In this case the signal's reason is reported, not the error of the
-      // input.
+      // If the client is gone, the input fails as well, but this error is ignored: the abort signal's reason is
+      // reported instead.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();

@@ -219,7 +219,8 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // The starter would also refuse the command, but only after the start was counted as user activity.
+    // The starter would refuse the command, too, for example while the session is frozen. But then the start would
+    // already have counted as user activity.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
@@ -232,8 +233,8 @@ export class Exec {
   }
 
   /**
-   * Resolves once the command runs. The promise `over`, which settles when the call has ended, is wrapped in an object,
-   * because an async function that returned the promise itself would wait for the call to end.
+   * Resolves once the command runs. The promise `over` settles when the call has ended. It is wrapped in an object,
+   * because an async function that returned `over` itself would not resolve before `over` does.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);

@@ -67,7 +67,7 @@ export interface SignalRequest extends KeptName {
   readonly signal: number;
 }
 
-/** A frame for the command. It follows the first frame of a call. */
+/** A frame of an Exec call whose content goes to the command, such as input or a signal. */
 export type CommandInput =
   /** `release` is called once the bytes are no longer needed. */
   | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release: () => void }

@@ -164,10 +164,10 @@ export class KeptCommand {
   }
 
   /**
-   * Attaches a call and detaches the previous one. Resolves when the exit was sent to the call and its client has ended
-   * the request or has forgotten the command, or when the client has done neither for a second.
+   * Attaches a call and detaches the previous one. Resolves when the command's exit was sent to the call and its client
+   * has then ended the request or forgotten the command, or has done neither for a second.
    *
-   * @param request the start position, already checked; if undefined, all buffered output is sent
+   * @param request the position at which the output begins, already checked; if undefined, all buffered output is sent
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request; in this case the previous call stays
    *   attached. While the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches,
    *   NOT_FOUND if the command is forgotten, or the signal's reason

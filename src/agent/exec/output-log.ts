@@ -88,7 +88,7 @@ export class OutputLog {
     return this.#ends;
   }
 
-  /** Returns the store into which the source of this stream reads. */
+  /** Returns the part of this log's buffer into which the next output of the stream is read. */
   store(stream: OutputStream): ByteStore {
     const room = (): number => this.#room(stream);
     const position = (): number => this.#end % this.#bytes.length;

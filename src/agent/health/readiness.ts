@@ -27,7 +27,7 @@ export class ReadinessLoop {
   #cancelWait: () => void = () => {};
   /** The latest run. A run that `runNow` replaced yields no result. */
   #run: AbortController | undefined;
-  /** Runs that have not ended, including replaced ones. */
+  /** Runs of ready_cmd that have not ended, including those that a new run has replaced. */
   readonly #ending: Set<Promise<void>> = new Set();
   #stopped = false;
 
@@ -59,7 +59,7 @@ export class ReadinessLoop {
     await Promise.all(this.#ending);
   }
 
-  /** Starts no more runs and ends one in progress. Resolves when its whole tree has ended. */
+  /** Ends a run of ready_cmd that is in progress, and starts no more runs. Resolves when no process of the run is left. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelWait();

@@ -5,10 +5,7 @@ function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
 
-/**
- * Returns the part of `bytes` that begins at `start`, without the continuation bytes of a UTF-8 character that begins
- * earlier.
- */
+/** Returns `bytes` from `start` on. If `start` is inside a UTF-8 character, the rest of this character is skipped. */
 function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
   let at = start;
   while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;

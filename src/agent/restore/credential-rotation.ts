@@ -9,7 +9,10 @@ const CHECK_INTERVAL_MS = 1_000;
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
-/** Frequent causes, for which an unchanged problem is not logged again. */
+/**
+ * Causes that can recur often. If a file is still invalid at a reload with such a cause, the problem is not logged
+ * again.
+ */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 /** Files that the agent watches. */
@@ -117,9 +120,10 @@ export class CredentialRotation {
   }
 
   /**
-   * Checks in the background, at a limited rate, whether the files have changed. Called for each connection and call.
-   * Changed files are read once they have stayed unchanged for a second, because several files cannot be replaced
-   * atomically. If the file system hangs, one check hangs and no other starts.
+   * Checks in the background whether the files have changed. Called for each connection and each call, but does nothing
+   * if the last check was less than CHECK_INTERVAL_MS ago. Changed files are not read until they have stayed unchanged
+   * for a second, because several files cannot be replaced atomically. If the file system hangs, no further check
+   * starts.
    */
   checkFiles(): void {
     const nowMs = this.#parts.clock.monotonicMs();

@@ -18,7 +18,7 @@ export interface RestoreRequest {
 export interface RestoreReport extends DutiesThaw {
   /** Bytes that the kernel accepted. */
   readonly entropyBytesMixed: number;
-  /** Whether all bytes were also credited. */
+  /** Whether the kernel has credited all mixed bytes as entropy. */
   readonly entropyCredited: boolean;
   /** Guest time minus host time when the call arrived, before any step; 0 without host time. */
   readonly clockDriftMs: bigint;

@@ -1,7 +1,6 @@
 import { errnoOf, messageOf } from "../../shared/errors.ts";
 import type { HooksSpec, Log, ProcessSpec } from "../domain/index.ts";
 
-/** The spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
 interface SpecSource {
   /** Reads the files again. */
   reload(): Promise<SpecsRead>;
@@ -11,9 +10,9 @@ interface SpecSource {
 interface SpecsRead {
   /** The specs that are in use from now on. */
   readonly specs: { readonly process: ProcessSpec; readonly hooks: HooksSpec };
-  /** Variables whose file changed since the last reload, and whose new content is now in use. */
+  /** Names of the `_FILE` variables whose file has changed since the last reload, and whose new content is now in use. */
   readonly renewed: ReadonlySet<string>;
-  /** Variables of invalid files, whose old spec stays in use. */
+  /** Names of the `_FILE` variables whose file is invalid. The old spec stays in use. */
   readonly refused: ReadonlySet<string>;
   /** Why files are invalid, without any values. */
   readonly problems: readonly string[];

@@ -73,7 +73,7 @@ export class CommandStarter {
     this.#parts.freeze.check();
   }
 
-  /** Starts a command. Throws AgentError on failure. */
+  /** Starts a command, unless the session is frozen. Throws AgentError on failure. */
   start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
     return this.#parts.freeze.admit(async () => {
       const user = await this.#resolve(this.#userOf(command));

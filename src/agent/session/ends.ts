@@ -19,10 +19,10 @@ export interface Ending {
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
 /** How to end the session of a disconnected client's command. The kernel does the same when a terminal disconnects. */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
-/** How to kill processes that must not run any longer. */
+/** Kills processes at once, without a grace period. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
-/** The result of ending processes. */
+/** How the processes ended that `endProcesses` was to end. */
 export type EndOfProcesses =
   /** All processes ended within the grace period. */
   | "in_time"
@@ -43,7 +43,7 @@ export async function endProcesses(processes: ProcessSet, ending: Ending): Promi
   return (await processes.killWithin(KILL_WAIT_MS)) ? "killed" : "left";
 }
 
-/** How a child ended. */
+/** How a child ended, and whether the agent ended it. */
 export interface Ended {
   readonly end: ProcessEnd;
   /** Whether the agent ended its process tree; false if the child ended by itself. */

@@ -73,7 +73,7 @@ export interface SessionFreezeParts {
 export interface Pausable {
   /** Ends the running command. Resolves when the command has ended. */
   pause(): Promise<void>;
-  /** Resumes after a pause, and runs the next command at once. */
+  /** Ends the pause, and runs a command at once. */
   runNow(): void;
 }
 
@@ -87,8 +87,8 @@ type State =
       leftMs: number;
       cancelTick: () => void;
       /**
-       * Whether a RunRestoreDuties call during this freeze had keep_frozen, so that the host can write files of the
-       * guest before the next RunRestoreDuties call.
+       * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets it to write files of the
+       * guest before a further RunRestoreDuties call thaws the session.
        */
       keptForFiles: boolean;
       /** Whether the last RunRestoreDuties call since `keptForFiles` was set has found an invalid spec file. */
@@ -232,10 +232,10 @@ export class SessionFreeze {
   }
 
   /**
-   * Called by the restore steps. Thaws a frozen session, unless the client keeps it frozen (`keep`). Once a call during
-   * this freeze had `keep`, an invalid spec file also keeps the session frozen: the client is then writing the files of
-   * a fork of this guest, and the fork must not run with the variables of the original. The caller of this function
-   * resumes ready_cmd.
+   * Called by the restore steps. Thaws a frozen session, unless the client requested to keep it frozen (`keep`), or a
+   * spec file is invalid and any call during this freeze had `keep`. In the second case the guest is a fork whose spec
+   * files the client is writing, and the fork must not run with the variables of the original guest. The caller of this
+   * function resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;

@@ -62,7 +62,10 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/** Failures by step, for errnos that the tables above do not list. SETUP applies to all other steps. */
+/**
+ * Failures by the step of the start that failed, for errnos without an entry of their own. For a step that is not
+ * listed, SETUP applies.
+ */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),

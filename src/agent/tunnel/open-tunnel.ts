@@ -1,7 +1,7 @@
 import { type Incoming, type AgentError, frameOrder, type StreamSocket, whenAborted } from "../domain/index.ts";
 import { resetFailure } from "./failure.ts";
 
-/** Added to the size of each data frame, so that many tiny frames are limited too. */
+/** A data frame counts as its data plus this many bytes, so that many tiny frames are limited too. */
 const FRAME_OVERHEAD_BYTES = 64;
 
 /** A frame from the client, after the first one. */

@@ -5,15 +5,15 @@ const ATTEMPT_MS = 1_000;
 /** Number of parallel attempts, so that a port that does not answer does not delay the attempts for other ports. */
 const ATTEMPTS_AT_ONCE = 32;
 
-/** What `tryPorts` needs to connect to ports. */
+/** Dependencies of `tryPorts`. The timers bound each connection attempt. */
 export interface AttemptParts {
   readonly sockets: Sockets;
   readonly timers: Timers;
 }
 
 /**
- * Calls `found` with each port that accepts a connection. Used if the kernel does not list listeners. Tries each port
- * only once, because each attempt causes work for the listener.
+ * Finds listeners by connecting, for kernels that do not list them. Calls `found` with each port that accepts a
+ * connection. Tries each port only once, because each attempt causes work for the listener.
  */
 export async function tryPorts(
   parts: AttemptParts,

@@ -379,9 +379,9 @@ export interface ByteSource {
 /** The write end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Returns undefined if the caller may reuse their memory at once. Otherwise the caller must
-   * not change them until the promise resolves. It resolves when the kernel has taken all bytes, or when nobody can
-   * read the rest (the reader closed its end, or `close` was called).
+   * Writes bytes in order. Returns undefined if the caller may reuse their memory at once. Otherwise returns a promise,
+   * and the caller must not change the bytes until the promise resolves: when the kernel has taken all bytes, or when
+   * nobody can read the rest (the reader closed its end, or `close` was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the input after everything written so far: closes a pipe, or types the end-of-file character into a terminal. */

@@ -66,7 +66,7 @@ export interface GuestCounters {
   readonly processes: number | undefined;
   /** Number of processes of the session that the OOM killer has ended. */
   readonly sessionOomKills: number | undefined;
-  /** The root file system is first. Sizes are not included, because querying a file system may hang. */
+  /** The mounted file systems, the root file system first. Their sizes are queried separately, because a query may hang. */
   readonly fileSystems: Listed<MountedFileSystem>;
 }
 
