@@ -38,9 +38,9 @@ export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Cache of decoded blocks by their bytes. Only blocks that consist of indexed fields are cached: such a block does
-   * not change the dynamic table, and has the same meaning until the table changes. Clients send such blocks for the
-   * second and later calls of a method. Trailers are not cached. The cache is unused until `remembers` is set.
+   * Cache of decoded header blocks by their bytes, used only if `remembers` is set. Clients send the same block for the
+   * second and later calls of a method. Only a block that consists of indexed fields is cached: such a block does not
+   * change the dynamic table, and has the same meaning until the table changes. Trailers are not cached.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;

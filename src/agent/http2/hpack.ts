@@ -313,7 +313,8 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // The smallest size shows the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
+      // The block begins with the smallest size that the table had since the last block, and its present size. The
+      // smallest size shows the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
       // connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);

@@ -100,12 +100,15 @@ export class FloodGuard {
     if (!this.#isAuthenticated) this.#spend("requests before authentication", UNAUTHENTICATED_REQUEST_COST);
   }
 
-  /** Call it when a request begins or DATA is sent: the peer then earns credit for small frames. */
+  /**
+   * Gives the peer credit for small frames. Call it when a request begins or when DATA is sent, because clients then
+   * send small frames such as WINDOW_UPDATE.
+   */
   earn(frames: number = FRAMES_FOR_DATA): void {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Call it when a request was reset. Its frames may still be in flight, so the peer gets credit for these frames. */
+  /** Gives the peer credit for small frames after a reset, because frames of the request may still be in flight. */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }

@@ -9,8 +9,8 @@ export interface MachineEvents {
   /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
   /**
-   * Called when output was added for `take`. If output is added between two calls of `take`, this is called at least
-   * once.
+   * Called when output was added. The owner then calls `take()` to get the output. May be called several times before
+   * `take()`.
    */
   output(): void;
   /**

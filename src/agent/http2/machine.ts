@@ -152,7 +152,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    // Most slices cause no WINDOW_UPDATE. In this case there is nothing to flush.
+    // Most calls add no WINDOW_UPDATE to the output. Then there is nothing to send.
     if (this.#output.sizeBytes > 0) this.#events.output();
   }
 

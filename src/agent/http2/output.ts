@@ -31,7 +31,10 @@ export class Output {
   #callbacks = NO_CALLBACKS;
   sizeBytes = 0;
 
-  /** Writes a frame header. Returns the buffer. The payload goes into the `payloadBytes` bytes before `end`. */
+  /**
+   * Writes a frame header, and reserves `payloadBytes` bytes for the payload after it. Returns the buffer, in which the
+   * caller must write the payload before position `end`.
+   */
   frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
     const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);
     const at = this.#end;

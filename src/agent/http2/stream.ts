@@ -11,7 +11,7 @@ const COPY_BELOW_BYTES = 1_024;
 const BLOCK_BYTES: number = 16 * 1024;
 /** Number of free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
-/** An empty list that all requests without held input share. It is never modified. */
+/** The value of `#held` for a request without held input. It is shared by these requests, so it must never be modified. */
 const NONE: Buffer[] = [];
 
 /** Receives a request. */
@@ -61,7 +61,7 @@ interface Queued {
 export class Http2Stream {
   readonly id: number;
   readonly #owner: StreamOwner;
-  /** Must be set before the request's handler returns. */
+  /** Receives the request. The connection's callback for new requests must set it before it returns. */
   consumer: StreamConsumer | undefined;
   headersSent = false;
   /** Whether nothing more is sent or received. */
@@ -278,9 +278,9 @@ export class HeldBlocks {
 /** Number of ended streams that are remembered, to classify late frames for them. */
 const REMEMBERED_STREAMS = 256;
 
-/** The last ended streams of a connection, and which side ended them. */
+/** Remembers the last ended streams of a connection, and whether the agent reset each of them. */
 export class EndedStreams {
-  /** Each slot has twice the id of a stream, plus 1 unless the agent reset this stream. */
+  /** Each element is 2 * id for a stream that the agent has reset, and 2 * id + 1 for any other ended stream. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {

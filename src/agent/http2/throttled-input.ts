@@ -59,7 +59,7 @@ const SLICE_BYTES = 2 * 1024;
  * authentication.
  */
 export interface ThrottledInputOptions {
-  /** The queue that the connection shares with other connections. */
+  /** The queue in which all throttled connections take turns. */
   readonly queue: ThrottleQueue;
   /** Largest number of bytes that the peer may send while it is throttled; no limit if undefined. */
   readonly bytes?: number;
@@ -76,8 +76,9 @@ export interface ThrottledInputEvents {
 }
 
 /**
- * Processes the input of an unauthenticated peer in small slices, in turn with other such peers, and up to a limit.
- * While input is queued here, the socket is paused, so that further input stays in the kernel.
+ * Processes the input of an unauthenticated peer in small slices, up to a limit. Peers take turns: after each slice,
+ * the other peers that wait get a slice. While input is queued here, the socket is paused, so that further input stays
+ * in the kernel.
  */
 export class ThrottledInput {
   readonly #socket: Duplex;
@@ -150,7 +151,7 @@ export class ThrottledInput {
     if (!this.#reading) this.#resume();
   }
 
-  /** Processes nothing more and stops reading the socket. */
+  /** Discards the queued input and stops reading the socket. */
   stop(): void {
     if (this.#state === "trusted") return;
     this.#state = "stopped";

@@ -155,8 +155,8 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   /*
-   * End of the value of the extension that is being parsed; equal to `end` outside of such a value. An element
-   * inside the value must not reach beyond this.
+   * Elements may not reach beyond this position. While the value of an extension is parsed, it is the end of that
+   * value; otherwise it equals `end`.
    */
   const unsigned char *value_end = end;
   size_t elements = 0;

@@ -2,7 +2,7 @@ import type { Duplex } from "node:stream";
 
 /** Size of the buffer. It has room for several TLS records, or for the largest read without TLS. */
 const BUFFER_BYTES = 64 * 1024;
-/** A read of this size or more belongs to a large transfer. */
+/** Largest size of a TLS record. Only a large transfer, such as an upload, has reads of this size or more. */
 const RECORD_BYTES = 16 * 1024;
 
 /** The buffer that all sockets read into; each read is consumed before the next. Allocated with the first socket. */
@@ -55,6 +55,7 @@ export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): vo
     if (sizeBytes < RECORD_BYTES) bytes.fill(0);
   };
   onRead.handle.useUserBuffer(buffer);
-  // Passes on data that the socket has read before. This read also lets the socket detect EOF later.
+  // First passes on data that the socket has already buffered. The last read(), which returns null, also lets the
+  // socket detect EOF later.
   for (let early: unknown = socket.read(); early !== null; early = socket.read()) receive(early as Buffer);
 }

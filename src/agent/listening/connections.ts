@@ -60,7 +60,8 @@ export class AcceptedConnection implements Connection {
     this.#log = log;
     this.closing = closing;
     this.peer = { address, certificate: undefined };
-    // Nothing is reported here: every error is followed by "close", and the code that knows the reason reports it.
+    // Errors are not logged here: every "error" event is followed by "close", and the code that knows the reason logs
+    // it.
     socket.on("error", () => {});
   }
 
@@ -71,7 +72,7 @@ export class AcceptedConnection implements Connection {
 
   /**
    * Closes the connection at once, and logs the reason once. The log event is `connection_refused` if the handshake is
-   * incomplete or the connection has no place, and otherwise `connection_failed`.
+   * incomplete or the connection is above the limit, and otherwise `connection_failed`.
    */
   drop(reason: string): void {
     this.failed(reason);
@@ -137,8 +138,8 @@ export interface AcceptorOptions {
   readonly log: Log;
   readonly clock: Clock;
   /**
-   * Detects connections that are lost because the agent has no free descriptor. If undefined, lost connections are not
-   * logged.
+   * Detects connections that the agent cannot accept because it has no free descriptor. If undefined, such lost
+   * connections are not logged.
    */
   readonly watchArrivals?: WatchArrivals | undefined;
 }
@@ -297,8 +298,9 @@ export class Acceptor {
   }
 
   /**
-   * Returns the set to which the caller adds the new connection. Closes another connection first if necessary. Returns
-   * undefined if the new connection must be refused.
+   * Chooses where a new connection counts, and closes another connection first if necessary. Returns `#open` below the
+   * limit, otherwise `#surplus`; the caller must add the connection to the returned set. Returns undefined if the new
+   * connection must be refused.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;

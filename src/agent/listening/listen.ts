@@ -149,8 +149,8 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   try {
     // No address is given: with an address, Node would load its resolver and its address parser, which takes 8 ms.
     await listening(server, { port });
-    // Node falls back to IPv4 after any failure of IPv6, even if the port is in use. Listen on both explicitly to get
-    // the real error.
+    // If listening on IPv6 fails, Node falls back to IPv4, whatever the error was. In this case listen on IPv6 and IPv4
+    // explicitly, to find an error such as a port in use.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw listenError(`TCP port ${port}`, { port: String(port) }, errnoOf(error), error);

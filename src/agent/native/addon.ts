@@ -6,8 +6,8 @@ import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 export const READABLE = 1;
 export const WRITABLE = 2;
 /**
- * The descriptor is in an error state. Reported together with READABLE and WRITABLE. The watch has then stopped, as
- * after `set(0)`.
+ * The descriptor is in an error state. Reported together with READABLE and WRITABLE. From then on the watch reports
+ * nothing more until `set()` is called again.
  */
 export const FAILED = 4;
 
@@ -185,10 +185,11 @@ export interface Addon {
    */
   relaxCertificateChecks(): number;
   /**
-   * Changes every TLS context that is created from now on (internals/handshakes.c). The verification of a client's
-   * chain ends at the first failure, and an expired certificate is rejected with an alert. The size of the chain, the
-   * number of records of an unverified client, and the number of KeyUpdates are limited. A client that exceeds a limit
-   * gets an alert or is disconnected. 1: done; 0: failed; -ENOSYS: this Node does not export the functions.
+   * Protects every TLS context that is created from now on against hostile clients (internals/handshakes.c): an expired
+   * certificate is rejected with an alert, and the verification of a client's chain ends at the first failure. The size
+   * of the chain, the number of records of an unverified client, and the number of KeyUpdates are limited. A client
+   * that exceeds a limit gets an alert or is disconnected. Returns 1 on success, 0 on failure, and -ENOSYS if this Node
+   * does not export the functions.
    */
   boundHandshakes(): number;
   /** Whether a TLS server can use these PEM texts. False also if this Node does not export OpenSSL's functions. */
@@ -296,9 +297,9 @@ export interface Addon {
     roomBytes: number,
   ): Promise<Buffer | number>;
   /**
-   * Finds the next data at or after an offset. Resolves with its start and end (64 bits each). If there is no more
-   * data, both are the end of the file. Holes smaller than 64 KiB count as data. Afterwards the file position is
-   * `from`.
+   * Finds the next data of a file at or after the offset `from`. Resolves with the start and the end of the data (64
+   * bits each), or with the end of the file twice if there is no more data. Holes smaller than 64 KiB count as data.
+   * Sets the file position to `from`.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
   /** Syncs the file system of an open directory (syncfs(2)). */

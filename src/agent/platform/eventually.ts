@@ -8,7 +8,7 @@ export type TimeOf = Pick<SessionClock, "nowMs">;
 
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
 
-/** Options of `eventually`. */
+/** Options of `eventually()`: which clock limits the polling, and how long to pause between two polls. */
 export interface Polling {
   /** Clock for the limit. Default: real time. */
   readonly time?: TimeOf | undefined;

@@ -83,7 +83,7 @@ function isProcMounted(): boolean {
   }
 }
 
-/** Opens a terminal as for a command and closes it. */
+/** Tests whether a terminal can be opened for a command. Returns the errno if not. */
 function terminalProblem(addon: Pick<Addon, "openTerminal">): Errno | undefined {
   const opened = addon.openTerminal(COLUMNS, ROWS);
   if (typeof opened === "number") return errnoName(opened);

@@ -86,7 +86,10 @@ export class MemoryKeeper {
     else if (this.#awaitsSnapshot) this.#resume();
   }
 
-  /** Resumes normal work: a call came after a snapshot was announced, or the snapshot was not taken. */
+  /**
+   * Resumes normal work after a snapshot was announced. Called at the first call afterwards, or when the snapshot was
+   * not taken in time.
+   */
   #resume(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -121,7 +124,8 @@ export class MemoryKeeper {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // Pages are released before the rehearsal, so that the pages that the rehearsal maps are also mapped in clones.
+    // The rehearsal runs the calls that a node makes after a restore. The pages of the programs are released before the
+    // rehearsal and not after it, so that the pages that these calls need are already mapped in clones of the snapshot.
     this.#pages?.release();
     await rehearse();
     // The first call after a restore will run #resume(), so the rehearsal runs it too. The timer that #resume() starts
@@ -139,9 +143,9 @@ export class MemoryKeeper {
   }
 
   /**
-   * Sets V8's flag for the growth of the old generation. This is done at the first activity and not at the start,
-   * because V8 rejects code that was cached under other flags. Together with the flag that `streaming` sets, this flag
-   * reduces the peak memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
+   * Makes V8 collect the old generation after less growth. The flag is not set at the start, because V8 rejects cached
+   * code that was compiled under other flags. Together with the flag that `streaming` sets, this flag reduces the peak
+   * memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
    */
   #limitGrowth(): void {
     if (this.#isGrowthLimited) return;

@@ -70,7 +70,8 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
       try {
         return await readStart(`/proc/${pid}/cmdline`, limitBytes);
       } catch (error) {
-        // The hung read occupies a thread until it returns, so this call must not end before that.
+        // A read that hangs occupies a thread until it returns. So this promise must not settle before, and the caller
+        // starts no further read for the process.
         if (error instanceof FileSystemHung) await error.returned;
         return undefined;
       }

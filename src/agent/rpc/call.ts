@@ -17,8 +17,8 @@ import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
 /**
- * `drained` resolves when fewer bytes than this are queued, so that the next chunk of a file is read while the last
- * ones are sent.
+ * Number of queued bytes below which `drained()` resolves. It is above 0, so that the next chunk of a file is read
+ * while the last ones are sent.
  */
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
@@ -83,7 +83,7 @@ export class Call implements StreamConsumer {
   #finished = false;
   #reject: (() => void) | undefined;
   #requestEndTimer: NodeJS.Timeout | undefined;
-  /** This call's share of the limit `unreadAnswers`; undefined before `failOnRead`. */
+  /** What this call takes from the limit `unreadAnswers` of all calls; undefined before `failOnRead()`. */
   #unreadAnswer: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
@@ -131,10 +131,11 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Decodes the only message of a request and releases the message's memory. Decoded byte fields are views of the
-   * message. One field of a few bytes, such as a path, would therefore keep a large message in memory until the call
-   * ends, without counting against a limit. So the fields of a large message are copied. Throws AgentError as
-   * `decodeMessage` does.
+   * Decodes the only message of a request and releases the message's memory. Decoded byte fields are normally views of
+   * the message. The fields of a large message are copied, because otherwise a field of a few bytes, such as a path,
+   * would keep the large message in memory until the call ends.
+   *
+   * @throws AgentError as `decodeMessage` does
    */
   decode<Desc extends DescMessage>(schema: Desc, message: BorrowedBytes): MessageShape<Desc> {
     const { bytes } = message;

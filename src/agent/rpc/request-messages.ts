@@ -54,8 +54,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // This promise never resolves, so that this iteration stays suspended. The next call of next() or each()
-          // replaces it.
+          // each() waits for this promise before it delivers another message. The promise never resolves, so no message
+          // is delivered until next() or each() is called again.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -177,7 +177,8 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // If the handler is waiting, it takes a complete small message at once, so this message does not count.
+      // If the handler is waiting for a message, it gets a small complete message at once. So this message does not
+      // count against the limit.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {

@@ -23,7 +23,7 @@ import type { Connection } from "../listening/index.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
-/** Limit for data that clients have not read yet although their call has ended. */
+/** Limit for the output of ended calls that their clients have not read yet. */
 const UNREAD_ANSWERS_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
 export interface RouterOptions {
@@ -75,8 +75,8 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Evicts without a grace period, because a call that attaches to a kept command must not wait for the call that it
-    // replaces.
+    // patienceMs is 0, so that unread output of an ended call is dropped at once when another call needs the memory. A
+    // call that attaches to a kept command must not wait for the call that it replaces.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,

@@ -10,7 +10,7 @@ export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
   readonly #linger = new FailedHandshakeLinger();
-  /** The current credentials; undefined as long as the credentials of the start are in use. */
+  /** The credentials that have replaced those of the agent's start; undefined if there are none. */
   #renewed: TlsMaterial | undefined;
 
   /** @param secured is called for each completed handshake, with the connection and its TLS socket */

@@ -15,7 +15,7 @@ import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** Limit for the whole warm-up, whatever goes wrong. */
 const LIMIT_MS = 5_000;
-/** Limit for closing the streams of the warm-up, because the answer to PRE_SNAPSHOT waits for that. */
+/** Limit for closing the streams after the warm-up. A call of RunHook with PRE_SNAPSHOT is answered only after that. */
 const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
@@ -102,7 +102,10 @@ export async function warmUp(
   }
 }
 
-/** Waits until the stream is closed, so that none of its work is left to run after a snapshot. */
+/**
+ * Destroys the stream and waits until it is closed. Otherwise some work for the stream could still be pending when the
+ * snapshot is taken.
+ */
 function ended(stream: Duplex): Promise<unknown> {
   return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", resolve).destroy());
 }
@@ -117,8 +120,8 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The client of this handshake needs no certificate, because the agent has no certificate that the configured CA has
-  // issued.
+  // The client side of this handshake sends no certificate. It would need one that the configured CA has issued, and
+  // the agent has none.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

@@ -300,7 +300,10 @@ int agent_commit_entry(struct argument *args) {
   return 0;
 }
 
-/* Arguments: descriptor, which may be an O_PATH descriptor, and record. */
+/*
+ * Sets the attributes of an open file. Arguments: a descriptor, which may be an O_PATH descriptor, and a record with
+ * the attributes.
+ */
 int agent_set_attributes(struct argument *args) {
   struct entry entry;
   const char *name, *data;

@@ -43,9 +43,9 @@ bool read_record(const struct argument *records, size_t at, struct entry *entry,
  */
 enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_DIRECTORY_STEP };
 
-/* Stores the number of the step in the upper bits of errno, and returns -1. */
+/* Stores the number of the step that failed in the upper bits of errno. Returns -1. */
 int fail_at(int step);
-/* Whether errno contains this error and this step. */
+/* Whether the last failure had this error and happened at this step (fail_at). */
 bool has_failed_at(int step, int error);
 
 /* The directory in which entries are created, and the way in which files in it are created. */

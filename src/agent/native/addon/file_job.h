@@ -21,7 +21,8 @@ struct argument {
  */
 enum { ANSWER = 5 };
 /*
- * Value of the answer's `number` if the answer is secret. Its memory is then overwritten after JavaScript got a copy.
+ * A call sets `number` of the answer to SECRET if the bytes contain a secret. The bytes are then overwritten before
+ * their memory is freed.
  */
 enum { SECRET = 1 };
 

@@ -54,8 +54,8 @@ long agent_trim_heap(void) { return malloc_trim(0); }
  */
 long agent_exit_now(int status) { _exit(status); }
 
-/* The kernel always rejects these arguments, so no process is started. */
+/* clone3(2) always rejects these arguments, so no process is started. */
 long agent_probe_clone3(void) { return syscall(SYS_clone3, NULL, 0); }
 
-/* A range that ends before it begins is invalid, so nothing is closed. */
+/* close_range(2) rejects this range, which ends before it begins, so no descriptor is closed. */
 long agent_probe_close_range(void) { return syscall(SYS_close_range, 1U, 0U, 0U); }

@@ -64,8 +64,7 @@ enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
  * Reads the row of a process. Returns false if the process does not exist, or if descriptors or memory are exhausted;
- * is_shortage(errno) tells these two cases apart. The name in parentheses may contain spaces and parentheses, so
- * parsing starts after the last parenthesis (proc(5)).
+ * is_shortage(errno) tells these two cases apart.
  */
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
@@ -75,6 +74,7 @@ static bool read_row(pid_t pid, int32_t *row) {
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
   errno = 0;
   if (read_text(AT_FDCWD, path, text, sizeof text) <= 0) return false;
+  /* The name, which is in parentheses, may contain spaces and parentheses (proc(5)). */
   const char *rest = strrchr(text, ')');
   /* Fields 3 to 6, 20 and 22 of /proc/PID/stat. */
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";

@@ -193,8 +193,9 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Does nothing once the start has settled, because the pid may have been reused. Returns which system call the child
- * was executing: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
+ * Kills the child of a start, and returns which system call the child was executing: 1 for chdir, 2 + n for execve of
+ * the n-th file, 0 for anything else. If the start has already settled, does nothing, because the child's pid may have
+ * been reused.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;

@@ -57,7 +57,7 @@ static void settle(struct spawn_job *job, int pid) {
       if (job->parent_sets_oom_score) set_oom_score(job, pid);
       return;
     }
-    /* The abort came too late, so the command is running. Its process group, whose id is the child's pid, is killed. */
+    /* The start was aborted, but the command already runs. Kill its process group, whose id is the child's pid. */
     if (became_command) kill(-pid, SIGKILL);
     job->step = "killed";
     job->error = aborted ? ECANCELED : EINTR;

@@ -68,7 +68,10 @@ int supervise(pid_t agent, int channel) {
   int status = 0;
   for (;;) {
     siginfo_t info;
-    /* While a signal waits because the channel is full, take only SIGCHLD. Other signals stay pending in the kernel. */
+    /*
+     * While a signal cannot be forwarded because the channel is full, take only SIGCHLD. Other signals stay pending in
+     * the kernel.
+     */
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;
@@ -113,8 +116,8 @@ _Noreturn void exit_as(int status) {
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);
   /*
-   * The launcher dies of the same signal as the agent. Core dumps are off, because a dump of the launcher would be
-   * useless.
+   * The launcher ends by the same signal as the agent, so that its parent sees how the agent ended. A core dump of the
+   * launcher would be useless, so it is prevented.
    */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   restore_default(number);

@@ -110,7 +110,10 @@ static void signal_found_children(int number) {
   static long paused_until_ms;
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
-    /* This round does not search, so it is unknown whether there are children: assume that there are. */
+    /*
+     * During the pause nothing is searched, so children may exist: report that there are some, so that the caller
+     * waits.
+     */
     signalled_any = true;
     return;
   }

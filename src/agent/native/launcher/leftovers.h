@@ -4,8 +4,8 @@
 #include <sys/types.h>
 
 /*
- * Grace periods between SIGTERM and SIGKILL: for the processes of a crashed agent (tests compile a shorter one), and
- * for the processes that are left after an agent that has ended its commands itself.
+ * Grace periods between SIGTERM and SIGKILL. CRASH_GRACE_MS is for the processes of a crashed agent (tests compile a
+ * shorter one). ORPHAN_GRACE_MS is for processes that are left although the agent has ended its commands itself.
  */
 #ifndef CRASH_GRACE_MS
 #define CRASH_GRACE_MS 10000

@@ -4,7 +4,7 @@ import { eventually, type TimeOf } from "../eventually.ts";
 import { CgroupDirectory } from "./cgroup-directory.ts";
 import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
-/** Largest number of cgroups nested in a command's cgroup that are searched for the command's processes. */
+/** A command may create cgroups below its own cgroup. At most this many of them are searched for processes. */
 export const NESTED_LIMIT = 256;
 
 /**

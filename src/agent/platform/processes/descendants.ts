@@ -13,11 +13,11 @@ const INIT = 1;
 export interface DescendantScan {
   /** Descendants of the ancestor, without the agent. */
   readonly descendants: ReadonlySet<number>;
-  /** All other processes, including the ancestor and the agent. */
+  /** All processes that are not in `descendants` or `ended`. The ancestor and the agent are among them. */
   readonly others: ReadonlySet<number>;
   /**
-   * Processes that were reaped during the scan, so their parent is unknown. Each may have left a child that was not
-   * listed.
+   * Processes that ended and were reaped before the scan could read their parent, so they may have been descendants.
+   * Each may have left a child that was not listed.
    */
   readonly ended: ReadonlySet<number>;
 }
@@ -60,9 +60,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // In a guest where other processes start and exit all the time, some processes end during every scan. Of ended
-    // descendants, the topmost are reaped by the ancestor itself. So if the ancestor slept during the whole scan, the
-    // ended processes were not descendants, and are not reported.
+    // If the ancestor slept during the whole scan, it has reaped no process. Then the ended processes were not
+    // descendants: when descendants end, the ancestor must reap at least the topmost one. Without this check, a guest
+    // in which other processes start and exit all the time would have ended processes in every scan.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }
@@ -73,8 +73,8 @@ export class Descendants {
   }
 
   /**
-   * Number of times the ancestor went to sleep (proc_pid_status(5)); undefined if the ancestor is running, because it
-   * may then be reaping processes.
+   * Number of times the ancestor went to sleep (proc_pid_status(5)). Undefined if the ancestor is running now, because
+   * a running ancestor may be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
     // The agent itself cannot reap a process during the scan, because the scan is synchronous. Any constant will do.

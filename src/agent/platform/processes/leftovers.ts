@@ -8,8 +8,8 @@ import { rowsOf } from "./process-table.ts";
 const { SIGCONT, SIGKILL } = constants.signals;
 
 /**
- * Opens the cgroup of a released command. Returns "removed" if it no longer exists, and "unreadable" if there are too
- * few descriptors or too little memory.
+ * Opens the cgroup of a command that was released. Returns "removed" if the cgroup no longer exists, and "unreadable"
+ * if it cannot be opened because descriptors or memory are exhausted.
  */
 export type Reopen = () => Cgroup | "removed" | "unreadable";
 
@@ -61,7 +61,6 @@ export class CgroupLeftovers implements LeftoverProcesses {
     );
   }
 
-  /** Records the processes of the cgroup and sends the signals to each. */
   #send(cgroup: Cgroup, signals: readonly number[]): void {
     const listed = others(cgroup);
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));

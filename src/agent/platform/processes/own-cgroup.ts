@@ -8,8 +8,8 @@ import { CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 const UNIFIED = /^0::(\/.*)$/m;
 
 /**
- * Paths at which a cgroup can be reached, in the order of the mounts in mountinfo. A mount shows only the part of the
- * hierarchy below its own root.
+ * Returns the paths of a cgroup in the file system, in the order of the mounts in mountinfo. A cgroup can have several
+ * paths or none, because a mount shows only the part of the hierarchy below its own root.
  */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];

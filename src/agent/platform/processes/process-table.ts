@@ -19,7 +19,7 @@ export interface ProcessRow {
   readonly start: number;
 }
 
-/** Decodes the addon's rows. */
+/** Decodes the rows that Addon.processRows returns. */
 export function rowsOf(cells: Int32Array): ProcessRow[] {
   const rows: ProcessRow[] = [];
   for (let at = 0; at + COLUMNS <= cells.length; at += COLUMNS) {

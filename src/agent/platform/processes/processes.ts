@@ -51,7 +51,7 @@ export class NativeProcesses implements Processes {
   readonly #keptPipes: KeptPipes;
   readonly #widePipes: WidePipes;
   readonly #readings: ProcessReadings;
-  /** Number of aborted starts that hang. */
+  /** Number of starts that were aborted, but have not ended because the kernel hangs in them. */
   #stuck = 0;
 
   constructor(addon: Addon, pool: BufferPool, settings: ChildSettings) {

@@ -14,7 +14,7 @@ const NESTED_LIMIT = 16_384;
  * processes start new ones.
  */
 const ROUNDS = 8;
-/** Largest number of processes that a message names. */
+/** Largest number of processes that the reason for a failed freeze lists. */
 const NAMED_LIMIT = 8;
 /**
  * The state of the cgroups is polled in every tick of the event loop for SPIN_MS, then every millisecond until
@@ -45,7 +45,10 @@ export interface SessionCgroupParts {
   readonly launcher: number | undefined;
 }
 
-/** A frozen cgroup outside of the session's cgroup that contains only processes of the session. */
+/**
+ * A cgroup outside of the session's cgroup that was frozen together with the session, because it contains only
+ * processes of the session, such as a container of dockerd.
+ */
 interface ExternalCgroup {
   readonly path: string;
   readonly directory: CgroupDirectory;
@@ -87,7 +90,7 @@ export class SessionCgroup implements SessionGroup {
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = this.#directory.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // Comes after the freeze of the cgroup, so that all processes that still run are outside of the cgroup.
+    // The cgroup is frozen now, so every process of the session that still runs is outside of the cgroup.
     const problem = this.#freezeStragglers();
     if (problem !== undefined) this.thaw();
     return problem;

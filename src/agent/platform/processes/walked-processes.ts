@@ -11,7 +11,10 @@ const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
 const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 /** Largest number of rounds in which new members are stopped before all are killed. */
 const STOP_ROUNDS = 32;
-/** Largest number of attempts to list a session whose listed processes have all ended. */
+/**
+ * How often the processes of a session are listed if all listed processes have ended. A process that has ended may have
+ * left a child that is only in the next listing.
+ */
 const ATTEMPTS = 4;
 /** Number of signals to send per tick of the event loop. Each takes 15 us. */
 const SENT_AT_ONCE = 256;
@@ -22,7 +25,7 @@ interface Found {
   readonly isComplete: boolean;
 }
 
-/** Defines a set of processes and how to find its members. */
+/** How to find the members of a set of processes, such as a session or a process tree. */
 export interface Search {
   /**
    * Finds the living members. `known` has the members that were found before, by pid. Returns undefined if /proc is not
@@ -40,8 +43,8 @@ type Scan =
   /** There are not enough descriptors or memory to read /proc at present. */
   | { readonly kind: "not_now" }
   /**
-   * There is no /proc, or the kernel has no pidfds. Only the process group can be signalled, because a signal to a pid
-   * could reach a later process with the same pid.
+   * There is no /proc, or the kernel has no pidfds. So only the leader's process group is signalled: without a pidfd, a
+   * signal to a pid could reach a later process with the same pid.
    */
   | { readonly kind: "only_group" };
 
@@ -80,8 +83,8 @@ export class WalkedProcesses implements ProcessSet {
       for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
-    // The leader is signalled first. If the leader is a shell and its child died first, the shell could exit normally
-    // before it gets the signal.
+    // The leader is signalled first. Otherwise its child might die first, and a leader that is a shell could then exit
+    // normally before it gets the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
     const members = scan.members.toSorted((one, other) => isLeader(other) - isLeader(one));
     for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
@@ -110,8 +113,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Kills all members that it finds, and remembers them, because a scan cannot find a survivor once the processes
-   * between the survivor and the leader are gone. Returns true if no member was left.
+   * Kills all members that a scan finds, and remembers them. A member that survives must be remembered, because a later
+   * scan cannot find it: the parents that link it to the leader may be gone. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
     // The scan is urgent while new members appear, because members that fork must not outrun the scans.
@@ -219,7 +222,10 @@ export interface SharedSources {
 export interface TreeSources extends SharedSources {
   /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
-  /** The process that adopts the orphans of this tree; undefined if that process also has children of other trees. */
+  /**
+   * The process that adopts the orphans of this process tree. Undefined if it also adopts orphans of other trees, so
+   * that its children cannot be assigned to a tree.
+   */
   readonly adopter?: number | undefined;
 }
 
@@ -267,8 +273,8 @@ export interface Container {
 }
 
 /**
- * The processes of the leader's session. If all known processes of the session are in the command's cgroup, an empty
- * cgroup shows without a scan that the session has ended.
+ * The processes of the leader's session. No scan is needed to find that the session has ended if all its known
+ * processes were in the command's cgroup, and the cgroup is now empty.
  */
 export function walkedSession(
   addon: Addon,

@@ -76,7 +76,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** Continues to read. A broken connection is read at once, because it may cause no further event. */
+  /** Continues to read. If the connection is broken, reads at once, because epoll may report no further event for it. */
   resume(): void {
     if (this.#broken !== undefined) this.#read();
     this.#rearm();

@@ -30,8 +30,8 @@ export type StartsSettled = () => Promise<void> | undefined;
 /** Number of unreleased chunks at which the source stops reading. */
 const HELD_CHUNKS = 4;
 /**
- * Largest number of chunks per tick, so that one busy stream does not starve others. A chunk of a terminal takes
- * sixteen reads.
+ * Largest number of chunks per tick, so that one busy stream does not starve others. A chunk of a terminal costs more
+ * than a chunk of a pipe, because it takes sixteen read(2) calls.
  */
 const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
 /**
@@ -142,8 +142,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Polls for EOF a few times, and for as long as children are starting. When the last writer has closed the stream,
-   * reads to the end.
+   * Polls for EOF a few times, and longer while other children are starting, because they have a copy of the pipe. When
+   * the last writer has closed the stream, reads the rest. Otherwise stops reading.
    */
   #pollForEof(drain: Drain, polls: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
@@ -200,8 +200,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Leaves the state "reading", or closes the source. A drain in progress resolves with true only if the stream has
-   * ended.
+   * Ends reading, or closes the source. If a drain is waiting, its promise resolves: with true if the stream has ended,
+   * otherwise with false.
    */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
@@ -325,7 +325,7 @@ export class FdSource implements ByteSource {
       this.#delivered(Infinity);
       return;
     }
-    /* The read returned EOF (for a terminal EIO), or an error after which nothing can be read. */
+    /* The read returned EOF (EIO for a terminal), or an error after which the descriptor cannot be read any more. */
     this.#receiver?.end();
     if (this.#state === "reading") this.#stop("ended");
   }

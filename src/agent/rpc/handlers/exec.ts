@@ -74,8 +74,8 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
 }
 
 /**
- * Returns the object through which a kept command serves a call. The order of the frames is not checked here, because
- * the kept command checks it.
+ * Returns the frames of a call and the functions that send frames to its client, for a kept command. The order of the
+ * frames is not checked here, because the kept command checks it.
  */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {

@@ -66,10 +66,10 @@ export interface WriteHeader {
   readonly marksLast: boolean;
 }
 
-/** A chunk of a WriteFile call. */
+/** A decoded message of a WriteFile call after the header. */
 export interface WriteData {
   readonly bytes: Uint8Array;
-  /** Whether the client has marked this message as the last one. */
+  /** Whether the client has marked this message as the last one of the file. */
   readonly last: boolean;
 }
 

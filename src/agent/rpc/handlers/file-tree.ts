@@ -65,7 +65,10 @@ export function serveFileTree(router: Router, directories: Directories, watches:
 
 const { events: EVENTS } = WatchResponseSchema.field;
 const EVENT = WatchEventSchema.field;
-/** Largest size of an event without its paths: seven tags, two lengths of five bytes, and a short errno. */
+/**
+ * Largest encoded size of a WatchEvent without its paths. The event has seven protobuf tags, two lengths of up to five
+ * bytes each, and a short errno.
+ */
 const EVENT_BYTES = 64;
 
 /**

@@ -40,7 +40,7 @@ export interface Capabilities {
   readonly stop: () => number;
 }
 
-/** Registers all services of the management channel. */
+/** Registers the methods of all gRPC services that the host can call. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, processes } = capabilities;
   const { fileWatches, stop } = capabilities;
