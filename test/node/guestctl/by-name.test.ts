@@ -90,7 +90,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await node.standby("box");
     const asleep = await run("health", "--sandbox", "box", "--json");
     assert.equal(asleep.exitCode, 125);
-    const next_step = "first: guestctl sandbox resume box";
+    const next_step = "run this first: guestctl sandbox resume box";
     const error = { code: "WRONG_STATE", message: "box sleeps (Standby)", next_step };
     assert.deepEqual(JSON.parse(asleep.stderr), { error });
     await substrate.instances.restore(substrate.instances.get("box"));
@@ -106,7 +106,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
       await assert.rejects(hasty.resume("box"), { code: "AGENT_UNREACHABLE" });
     }
-    await refused(["health", "--sandbox", "box"], /: box is booting .*; first: guestctl sandbox resume box\n$/);
+    await refused(["health", "--sandbox", "box"], /: box is booting .*; run this first: guestctl sandbox resume box\n$/);
     assert.match((await run("sandbox", "ls")).stdout, /^box +(Initializing|Running), booting /m);
     await node.resume("box");
   });

@@ -60,10 +60,10 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
       const made = await node.fork(from, { name: `twin-of-${from}` });
       assert.match(
         notFrozen(made.awakening),
-        /with the old time and the secrets of its origin; clones of it may draw the same random numbers$/,
+        /with the old time and the secrets of its origin; its clones may draw the same random numbers$/,
       );
       if (from === "box")
-        assert.match(notFrozen(made.source), /with the old time; clones of it may draw the same random numbers$/);
+        assert.match(notFrozen(made.source), /with the old time; its clones may draw the same random numbers$/);
       assert.equal(made.sandbox.ranUnfrozen?.operation, "fork");
     }
     assert.equal((await node.get("box")).ranUnfrozen?.operation, "fork");
@@ -104,7 +104,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal(notFrozen(second.awakening), "no warning", "it was asked for by name");
     await node.standby("box");
     const resumed = await node.resume("box", { env: SECRETS, acceptUnfrozen: true });
-    assert.match(notFrozen(resumed), /with the old time and the previous environment variables; clones of it may draw/);
+    assert.match(notFrozen(resumed), /with the old time and the previous environment variables; its clones may draw/);
   });
 
   test("`guestctl sandbox` exits with 3 and marks the sandbox if freezing fails", async (t) => {

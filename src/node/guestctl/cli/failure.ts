@@ -167,7 +167,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
 
 /** For each kind of the library's remedies, the command of guestctl that does the same. */
 const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
-  resume: (name) => `first: guestctl sandbox resume ${name}`,
+  resume: (name) => `run this first: guestctl sandbox resume ${name}`,
   start: (name) => `boot it again: guestctl sandbox start ${name}`,
   wake: (name) => `resume it once the host has room for it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox from it: guestctl sandbox fork ${name}`,

@@ -75,7 +75,7 @@ export const ORPHANED_RECORDS_STEP: string =
 
 /** Next steps that name calls or options of this library. `name` is that of a sandbox or snapshot. */
 const REMEDIES = {
-  resume: (name: string) => `first: sandboxes.resume("${name}")`,
+  resume: (name: string) => `call this first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,
   wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
