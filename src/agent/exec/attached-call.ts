@@ -34,7 +34,7 @@ interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
 export interface KeptCall {
   readonly input: Incoming<ExecInput>;
   readonly output: KeptOutput;
-  /** Aborted when the client is gone. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
   /** Ends the call with this error, which the client gets when it reads again. */
   failOnRead(error: AgentError): void;

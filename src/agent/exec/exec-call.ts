@@ -22,7 +22,7 @@ export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" 
   readonly output: ExecOutput;
   readonly activity: ActivityClock;
   readonly inTerminal: boolean;
-  /** Aborted when the client is gone. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 

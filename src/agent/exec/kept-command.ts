@@ -56,7 +56,7 @@ export interface KeptCommandState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
-  /** How much longer the command counts as user activity even if no call is attached. */
+  /** How much longer the command counts as user activity by itself, without an attached call. */
   readonly awakeLeftMs: number;
 }
 
@@ -203,7 +203,8 @@ export class KeptCommand {
     } finally {
       this.#onDetached(attached);
     }
-    // Waits for the client's last frames: ending the call at once would lose a `forget`.
+    // Waits for the client's last frames, because a `forget` that is still in flight would be lost if the call ended at
+    // once.
     await within(Promise.race([carried, this.#released.promise]), LAST_FRAMES_MS);
   }
 
@@ -219,7 +220,7 @@ export class KeptCommand {
     });
   }
 
-  /** Ends the tree. Resolves with the result, without waiting until a client has read the output. */
+  /** Ends the command's process tree. Resolves with the result, without waiting until a client has read the output. */
   async end(ending: Ending): Promise<ExecResult> {
     const outcome = await this.#command.endTree(ending);
     if (outcome === "left" && this.#result === undefined) {

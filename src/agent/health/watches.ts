@@ -6,7 +6,7 @@ export interface HealthWatcher {
   readonly isServed: boolean;
   /** Sends whether the service is ready. Resolves when the connection has taken the message. */
   readonly send: (ready: boolean) => Promise<void>;
-  /** Aborted when the client is gone. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 

@@ -72,7 +72,10 @@ export class FloodGuard {
   /** Credit for small frames, earned by requests and by DATA sent to the peer. */
   #credit = 0;
   #isAuthenticated = false;
-  /** Number of answers to SETTINGS and PINGs that are queued. `#unwritten` also counts answers that are not written yet. */
+  /**
+   * Number of answers to SETTINGS and PINGs that were not passed to the socket yet. `#unwritten` also counts answers
+   * that the socket has not written yet.
+   */
   #queued = 0;
   #unwritten = 0;
 
@@ -128,7 +131,7 @@ export class FloodGuard {
     if (!this.#budget.spend(this.#nowMs(), cost)) throw enhanceYourCalm(`too many ${what}`);
   }
 
-  /** Counts a small frame that must be answered. */
+  /** Counts a small frame that the agent must answer, such as a PING. */
   answer(what: string): void {
     this.smallFrame(what);
     this.#queued++;

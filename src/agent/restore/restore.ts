@@ -22,7 +22,7 @@ export interface RestoreCall<Connection> {
   /** Validity of the caller's certificate; undefined without TLS. */
   readonly validity: ValidityWindow | undefined;
   readonly connection: Connection;
-  /** Aborted when the client is gone. Restore steps are not run if they have not begun by then. */
+  /** This signal is aborted when the client disconnects. Restore steps that have not begun by then are not run. */
   readonly signal: AbortSignal;
 }
 

@@ -30,9 +30,12 @@ const REQUEST_END_WAIT_MS = 1_000;
  * nanosecond.
  */
 const SHORTEST_DEADLINE_MS = 1;
-/** A call that has transferred more than this is large. */
+/** A call that has transferred more bytes than this counts as large (`onLargeCalls`). */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** A unary request of more bytes is unusual: it consists mostly of unknown fields. Its fields are copied (see `decode`). */
+/**
+ * A unary request of at least this many bytes is unusual, because it consists mostly of unknown fields. Its fields are
+ * copied (see `decode`).
+ */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
 /** The request of a call, and the limits and memory that it shares with other calls. */
@@ -99,8 +102,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Aborted when the client cancels, the deadline passes, the connection is lost or the server stops; the reason is an
-   * AgentError. Not aborted when the handler ends. Created on demand, because most handlers never use it.
+   * This signal is aborted when the client cancels, the deadline passes, the connection is lost or the server stops;
+   * the reason is an AgentError. It is not aborted when the handler ends. Created on demand, because most handlers
+   * never use it.
    */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
@@ -258,7 +262,10 @@ export class Call implements StreamConsumer {
     this.#endResponse(error, false);
   }
 
-  /** Returns the number of bytes that the client must still read. */
+  /**
+   * Aborts the call with this error and drops its unsent messages. Returns the number of bytes that the client must
+   * still read.
+   */
   #fail(error: AgentError): number {
     this.abort(error);
     return this.#endResponse(error, true);

@@ -5,7 +5,7 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
 /** While the handler takes no messages, reading from the client pauses when this many bytes are buffered. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** Each buffered message counts this many bytes more than it has, so that a flood of empty messages is limited, too. */
+/** Added to the size of each buffered message, so that a flood of empty messages is limited too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /**
  * Messages of more than this size count against the limit until they are released, because a handler may keep them for
@@ -95,7 +95,7 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // The caller owns the bytes of the only message now, so the buffers are no longer needed.
+          // The caller now owns the bytes of the request's only message, so the reader's buffers are no longer needed.
           this.#buffers.close();
           got(only);
         }
@@ -123,7 +123,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // Must be set before reading resumes, because input that was held back may be delivered synchronously.
+      // Set this before reading resumes, because the stream may deliver input synchronously that it held back.
       this.#wake = takeAll;
       this.#read();
     };
@@ -192,7 +192,7 @@ export class RequestMessages {
     }
   }
 
-  /** Updates the share. Throws AgentError if all requests together hold too much. */
+  /** Records how many bytes this request has in memory. Throws AgentError if all requests together exceed the limit. */
   #account(bytes: number): void {
     if (bytes > 0) this.#unread ??= this.#newShare();
     this.#unread?.set(bytes);

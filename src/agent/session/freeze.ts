@@ -54,7 +54,7 @@ export type FrozenEnd = "time_over" | "signal" | "leaving";
 export interface FreezeRequest {
   /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;
-  /** Aborted when the caller disconnects. An abort before the freeze prevents the freeze. */
+  /** This signal is aborted when the caller disconnects. If that happens before the freeze, nothing is frozen. */
   readonly signal: AbortSignal;
   /** Called just before the freeze, when no command is starting. */
   readonly prepare: () => Promise<void>;
@@ -257,7 +257,7 @@ export class SessionFreeze {
     else this.#state = LIVE;
   }
 
-  /** Ends a freeze because of a termination signal, which the agent forwards. Cancels a freeze in progress. */
+  /** Thaws or kills the session before the agent forwards a termination signal. Cancels a freeze in progress. */
   thawForSignal(): void {
     if (this.#state.kind === "closing") this.#resumeAfterFailure();
     if (this.#state.kind !== "frozen") return;

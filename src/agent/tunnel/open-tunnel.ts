@@ -25,7 +25,7 @@ export interface TunnelClient {
   end(): void;
   /** `done` is called when the frame has been sent. */
   window(bytes: number, done: () => void): void;
-  /** Aborted when the client disconnects. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 

@@ -42,7 +42,7 @@ export interface PortWatcher {
   /** Whether the last message still waits, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (changes: PortChanges) => void;
-  /** Aborted when the client disconnects. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 

@@ -38,7 +38,7 @@ export interface UsageWatcher {
   /** Whether the last report was not sent to the client yet, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (report: UsageReport) => void;
-  /** Aborted when the client disconnects. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 

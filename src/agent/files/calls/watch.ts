@@ -40,7 +40,7 @@ export interface WatchRequest extends FileLocation {
 
 /** The client of a FileTree.Watch call. */
 export interface WatchClient {
-  /** Aborted when the client is gone. */
+  /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
   /** Reports that the watch has begun, and the number of its directories. */
   begun(directories: number): void;

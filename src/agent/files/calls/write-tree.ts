@@ -27,7 +27,7 @@ const NONE = new Uint8Array(0);
  */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
-/** Options of a tree (message WriteTreeHeader). */
+/** Options of a WriteTree call (message WriteTreeHeader). */
 export interface TreeOptions {
   /** If true, no symbolic link below the root directory is followed. */
   readonly followsNone: boolean;
@@ -68,8 +68,8 @@ export class TreeWriter implements AsyncDisposable {
   readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
   /**
-   * Links that this tree created. A directory item may name a link that existed before the call, but not a link of this
-   * set.
+   * Symbolic links that this call has created. An item for a directory may name a link that existed before the call,
+   * but not one of these.
    */
   readonly #links = new Set<string>();
   #large: LargeFile | undefined;
@@ -130,7 +130,10 @@ export class TreeWriter implements AsyncDisposable {
     if (!(await this.#deferred.spill())) await this.#setDeferred();
   }
 
-  /** Appends bytes to the last item. Resolves when the memory of the bytes is no longer used. Throws AgentError. */
+  /**
+   * Appends bytes to the large file that is being written. Resolves when the memory of the bytes is no longer used.
+   * Throws AgentError.
+   */
   async data(bytes: Uint8Array): Promise<void> {
     const large = this.#large;
     if (large === undefined) throw frameOrder("unexpected data message: no item is waiting for content");
@@ -138,7 +141,7 @@ export class TreeWriter implements AsyncDisposable {
     await this.#append(large, BigInt(bytes.length), (file) => file.write([bytes]));
   }
 
-  /** Appends a hole to the last item. Throws AgentError. */
+  /** Appends a hole to the large file that is being written. Throws AgentError. */
   async hole(bytes: bigint): Promise<void> {
     const large = this.#large;
     if (large === undefined) throw frameOrder("unexpected hole message: no item is waiting for content");

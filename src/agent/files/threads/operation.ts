@@ -33,11 +33,11 @@ export interface Work<Value> {
   readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the result if the operation returns after it was given up. */
+  /** Called with the result if the operation returns after its call has failed. */
   onLateResult?(value: Value): void;
 }
 
-/** State of an operation from the time when it has got a thread until it returns, even if it was given up. */
+/** State of an operation from the time when it gets a thread until it returns, even if its call has failed before. */
 export interface Running {
   readonly work: Work<never>;
   readonly returned: PromiseWithResolvers<void>;
@@ -45,7 +45,7 @@ export interface Running {
   ticks: number;
   /** Whether the operation occupies an extra thread, either from the start or since it became slow. */
   isExtra: boolean;
-  /** Gives the operation up. Undefined if it was given up already. */
+  /** Makes the operation's call fail although the operation has not returned. Undefined once this was done. */
   reject: ((error: FileSystemHung) => void) | undefined;
   /**
    * The mount that the operation waits for. Unknown for an operation on a path, until a second walk along the same path

@@ -152,8 +152,8 @@ export class ThreadPool {
   }
 
   /**
-   * Whether the operation must leave the threads to other file systems. Always false for an operation that follows a
-   * path.
+   * Whether the operation must wait because its file system already uses as many threads as allowed. Always false for
+   * an operation that follows a path.
    */
   #atMountLimit(work: Work<never>): boolean {
     const kind = classOf(work);

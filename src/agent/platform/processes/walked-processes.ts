@@ -40,7 +40,7 @@ export interface Search {
 
 type Scan =
   | ({ readonly kind: "seen" } & Found)
-  /** There are not enough descriptors or memory to read /proc at present. */
+  /** /proc cannot be read at present, because descriptors or memory are exhausted. */
   | { readonly kind: "not_now" }
   /**
    * There is no /proc, or the kernel has no pidfds. So only the leader's process group is signalled: without a pidfd, a
@@ -220,7 +220,7 @@ export interface SharedSources {
 
 /** What the search for a process tree uses in addition to SharedSources. */
 export interface TreeSources extends SharedSources {
-  /** Returns pids of further members, from the cgroup. Called after the process table was read. */
+  /** Returns further members that are found in the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
   /**
    * The process that adopts the orphans of this process tree. Undefined if it also adopts orphans of other trees, so
@@ -229,7 +229,7 @@ export interface TreeSources extends SharedSources {
   readonly adopter?: number | undefined;
 }
 
-/** The leader and all descendants that can be linked to it. */
+/** The processes of a tree: the leader, and all descendants that can be traced to it by their parents. */
 export function walkedTree(
   addon: Addon,
   leader: number,
