@@ -47,7 +47,10 @@ export class HealthWatches {
     }
   }
 
-  /** Call it when the readiness may have changed. */
+  /**
+   * Makes each watch compare the readiness with the last one that it has sent. Call it when the readiness may have
+   * changed.
+   */
   changed(): void {
     this.#change.resolve();
     this.#change = Promise.withResolvers();

@@ -57,7 +57,10 @@ export class Sender {
     }
   }
 
-  /** Call it when the stream has new data to send, or when its window has grown. */
+  /**
+   * Lets the stream take its turn in sending. Call it when the stream has new data to send, or when its window has
+   * grown.
+   */
   ready(stream: Http2Stream): void {
     // A response whose only remaining part is trailers needs no window.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);

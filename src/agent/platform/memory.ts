@@ -97,7 +97,10 @@ export class MemoryKeeper {
     this.onActivity();
   }
 
-  /** Call it after work. The timer is started only here, so that no timer wakes an idle agent. */
+  /**
+   * Starts the timer for the next memory check. Call it after work of the agent: no other code starts this timer, so
+   * that an idle agent is never woken.
+   */
   onActivity(): void {
     if (this.#timer !== undefined) return;
     this.#limitGrowth();
@@ -106,7 +109,10 @@ export class MemoryKeeper {
     this.#timer.unref();
   }
 
-  /** Call it when the first large transfer begins, and when the last one has ended. */
+  /**
+   * Sets V8's flag for the young generation to the value for large transfers (`any`), or back to the usual one. Call it
+   * when the first large transfer begins, and when the last one has ended.
+   */
   streaming(any: boolean): void {
     this.#optimize();
     const percent = any ? YOUNG_GENERATION_PERCENT : USUAL_YOUNG_GENERATION_PERCENT;

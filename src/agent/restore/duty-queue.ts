@@ -8,7 +8,10 @@ export class DutyQueue {
   readonly #mutex = new Mutex();
   readonly #duties = new Set<Promise<void>>();
 
-  /** Call it when a RunRestoreDuties call arrives, and call the returned function when its restore steps are done. */
+  /**
+   * Counts the restore steps of a RunRestoreDuties call that has arrived as running, until the returned function is
+   * called.
+   */
   begin(): () => void {
     const { promise: ended, resolve } = Promise.withResolvers<void>();
     this.#duties.add(ended);

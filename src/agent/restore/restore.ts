@@ -69,7 +69,10 @@ export class Restore<Connection> {
     return this.#generation;
   }
 
-  /** Call it when a RunRestoreDuties call arrives, and call the returned function when its restore steps are done. */
+  /**
+   * Counts the restore steps of a RunRestoreDuties call that has arrived as running, until the returned function is
+   * called.
+   */
   begin(): () => void {
     return this.#parts.dutyQueue.begin();
   }

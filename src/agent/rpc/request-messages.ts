@@ -207,7 +207,10 @@ export class RequestMessages {
     this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
   };
 
-  /** Call it when the client has half-closed. */
+  /**
+   * Ends the messages of the request, because the client has half-closed. Fails the call if the last message is
+   * incomplete.
+   */
   end(): void {
     if (this.#failure !== undefined || this.#ended) return;
     try {

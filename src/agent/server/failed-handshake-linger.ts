@@ -26,7 +26,7 @@ export class FailedHandshakeLinger {
     };
   }
 
-  /** Call it after the handshake. Restores the socket's own `destroy`. */
+  /** Restores the socket's own `destroy`, which `hold` has replaced. Call it after a successful handshake. */
   release(socket: Socket): void {
     Reflect.deleteProperty(socket, "destroy");
   }

@@ -107,7 +107,7 @@ export class WatchedTree {
     } else this.#takeEntry(directory, name, mask, cookie);
   }
 
-  /** Call it when all events that the kernel had queued have been processed. */
+  /** Call it when all events that the kernel had queued were processed, so that a move or a check can be completed. */
   tick(): void {
     this.#isStale = false;
     for (const [cookie, move] of this.#moves) {
