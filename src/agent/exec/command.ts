@@ -35,7 +35,10 @@ export interface CommandParts {
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;
-  /** Settles when all terminations that were started have completed. Undefined if none was started. */
+  /**
+   * Settles when all terminations that `endBy` and `endTree` have started are complete. Undefined before the first of
+   * them.
+   */
   #ending: Promise<unknown> | undefined;
   #ended = false;
 

@@ -181,7 +181,10 @@ export class Exec {
     this.#closed ??= reason;
   }
 
-  /** Ends the trees of all commands. Resolves when all have sent their exits, including that of an ended workload. */
+  /**
+   * Ends the process trees of all commands. Resolves when the exit of each command, and of an ended workload, was sent
+   * to its client.
+   */
   async terminateAll(): Promise<void> {
     for (const command of this.#commands.keys()) command.endBy("tree", TERMINATE);
     await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);

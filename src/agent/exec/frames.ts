@@ -18,7 +18,7 @@ export interface ExecRequest extends Command {
   readonly keep: KeepRequest | undefined;
 }
 
-/** How to keep a command (message ExecKeep). */
+/** How to keep a command when its call ends (message ExecKeep). */
 export interface KeepRequest {
   readonly name: string;
   /** Size of the output buffer; 0 means the default. */

@@ -3,7 +3,7 @@ import type { CommandInput } from "./frames.ts";
 
 /** Limit for input that the command has not read. Above the limit the agent reads no further frames of the client. */
 const QUEUE_BYTES = 256 * 1024;
-/** Memory that a waiting frame needs in addition to its bytes, which may be a single keystroke. */
+/** Memory that a waiting frame takes in addition to its data. It counts, because a frame may contain a single keystroke. */
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**

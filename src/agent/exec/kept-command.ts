@@ -96,7 +96,7 @@ export class KeptCommand {
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
-  /** Ends the time in which the running command counts as user activity by itself. */
+  /** Ends the period (`awakeForMs`) in which the running command counts as user activity without an attached call. */
   #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 
@@ -279,7 +279,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call counts as user activity until now, unless a restore has already ended its activity.
+    // The call counts as user activity until now, or only until the last restore if it attached before that.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;

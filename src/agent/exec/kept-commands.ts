@@ -8,14 +8,14 @@ import {
 import type { KeepRequest } from "./frames.ts";
 import { type CommandLeader, type KeptCommand, type KeptCommandState, unknownCommand } from "./kept-command.ts";
 
-/** A reserved name, from before its command starts until its buffer is freed. */
+/** The name and the buffer of a kept command: reserved before the command starts, until the buffer is freed. */
 export interface KeptSlot {
   readonly name: string;
   readonly execId: string;
   readonly bufferBytes: number;
   /** The command; undefined while it is starting. */
   command: KeptCommand | undefined;
-  /** The ended command that keeps the name until this slot's command runs. */
+  /** The ended command of the same name that the new command replaces. It keeps the name until the new command runs. */
   replaces: KeptSlot | undefined;
   /** Whether the command's process is starting or running. */
   isRunning: boolean;
@@ -76,7 +76,7 @@ export class KeptCommands {
     slot.started.resolve();
   }
 
-  /** Forgets an ended command: its name is free. Calls that are still reading it continue. */
+  /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
     // The command has no slot if another start has reserved its name meanwhile. That start will replace the command.

@@ -15,8 +15,8 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum size of the space that is allocated in addition to the capacity. New bytes are read into this space before
- * old bytes are dropped. If the capacity is larger than 4 KiB, this space is larger, too.
+ * Minimum number of bytes by which the buffer is larger than the capacity. New bytes are read into this extra space
+ * before old bytes are dropped. The space grows with the capacity, up to READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** Number of bytes of the buffer for which the list of runs has one entry. An entry takes 9 bytes. */
@@ -27,7 +27,7 @@ const LEAST_RUNS = 64;
 export interface Cursor {
   /** Number of bytes of both streams before the reader. */
   position: number;
-  /** Number of the run that contains the position. */
+  /** Number of the run (see OutputLog) that contains the position. */
   run: number;
   /** Number of bytes of each stream before the position. */
   readonly at: Record<OutputStream, number>;
@@ -50,7 +50,7 @@ export class OutputLog {
   readonly #bytes: Uint8Array;
   readonly #onMore: () => void;
   #whenFull: WhenFull | "discard";
-  /** Position of the oldest byte, and of the next byte that is read. */
+  /** Positions in the output: of the oldest byte in the buffer, and of the end. */
   #oldest = 0;
   #end = 0;
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
@@ -119,7 +119,7 @@ export class OutputLog {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
 
-  /** Drops all output, including output that is read later. */
+  /** Drops the output in the buffer, and all later output. */
   discard(): void {
     this.#whenFull = "discard";
     this.#drop(this.heldBytes);
@@ -185,7 +185,7 @@ export class OutputLog {
     return this.#runStreams[run % this.#runStreams.length] === 0 ? "stdout" : "stderr";
   }
 
-  /** Whether the next bytes of the stream would extend the last run. */
+  /** Whether the last run consists of bytes of this stream, so that the next bytes of the stream extend this run. */
   #isOnRun(stream: OutputStream): boolean {
     return this.#runs > 0 && this.#streamOf(this.#firstRun + this.#runs - 1) === stream;
   }

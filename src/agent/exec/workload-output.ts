@@ -120,7 +120,7 @@ export class WorkloadOutput {
     if (this.#result !== undefined) await Promise.allSettled(Array.from(this.#readers, ({ over }) => over));
   }
 
-  /** Returns the log's store for a stream. Bytes of the stream also go to the console. */
+  /** Returns a store that passes the bytes of a stream to the log and also writes them to the console. */
   #store(stream: OutputStream): ByteStore {
     const store = this.#log.store(stream);
     return {

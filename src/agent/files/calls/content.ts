@@ -16,7 +16,7 @@ const BATCH_BYTES = 512 * 1024;
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
 const BATCH_PIECES = 256;
-/** Largest number of concurrent writes with which each may use large batches. */
+/** If more files than this are being written, each write uses TIGHT_BATCH_BYTES instead of BATCH_BYTES. */
 const FEW_WRITERS = 4;
 
 export interface WriteResult {

@@ -94,7 +94,7 @@ const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set
 const OVER_TOO_MANY = escapes("it contains too many symbolic links, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the directory is not empty");
-/** Failures of operations that change the entries of a directory, where these differ from FAILURES. */
+/** Failures of steps that change the entries of a directory. They take precedence over the entries of FAILURES. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
   watch: {
     ENOSPC: [

@@ -3,7 +3,7 @@ import type { FilePath, FileType } from "../attributes.ts";
 import { checkAttributes, pathText } from "./location.ts";
 import { isReservedName, SLASH } from "../open/names.ts";
 
-/** Largest number of failures that an answer lists by name. */
+/** Largest number of failures that an answer lists with their names. Further failures are only counted. */
 const NAMED_LIMIT = 100;
 /** Longest path: PATH_MAX without its NUL. */
 const PATH_LIMIT_BYTES = 4_095;
@@ -111,13 +111,13 @@ export function notSparse({ path }: TreeItem): AgentError {
   );
 }
 
-/** The error for more bytes than the declared size. */
+/** The error if the client sent more bytes of a file than the item declares. */
 export function tooLong({ path, sizeBytes }: TreeItem): AgentError {
   const message = `received more bytes of ${JSON.stringify(pathText(path))} than the declared ${sizeBytes}`;
   return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
 }
 
-/** The error for fewer bytes than the declared size. */
+/** The error if the client sent fewer bytes of a file than the item declares. */
 export function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
   const received = sizeBytes - leftBytes;
   const message = `received only ${received} of ${sizeBytes} bytes of ${JSON.stringify(pathText(path))}; it was not written`;

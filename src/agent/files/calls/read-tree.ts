@@ -23,8 +23,8 @@ const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
 
 /**
- * Receives the items and the contents that a walk reads. Each promise resolves when the output can take more. `bytes`
- * are valid until `release`.
+ * Receives what is read from a directory tree: items, and the contents of files. Each promise resolves when the output
+ * can take more. `bytes` are valid until `release`.
  */
 export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
@@ -139,8 +139,8 @@ class TreeReader {
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // Each name of this file is sent as a copy, or the file has only one name.
     if (!this.#isShared(attributes)) return false;
-    // The file's first name may still be in `#small`. It must be read before this name is sent as a link, because
-    // reading may fail.
+    // The file may still wait in `#small` under its first name. It is read now: if reading fails, its first name is not
+    // sent, and a link could not refer to it.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;
@@ -153,7 +153,10 @@ class TreeReader {
     return links > 1n && (this.#parts.hardLinks || !this.#parts.crossMounts);
   }
 
-  /** Key of a file: an inode is unique only in its file system, and a hard link cannot cross into another mount. */
+  /**
+   * Key of a file, the same for all its hard links: the inode and the mount. The mount is part of the key, because an
+   * inode is unique only in its file system. A hard link is never on another mount.
+   */
   #fileOf(path: FilePath, { inode }: FileAttributes): string {
     return `${inode} ${Buffer.from(this.#mounts.of(path)?.path ?? NONE).toString("latin1")}`;
   }

@@ -22,7 +22,10 @@ export const FILE_BUFFERS: BufferPoolSizes = {
  */
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
-/** Receives the size of the next hole, with the attributes if the file begins with it. Resolves when it was sent. */
+/**
+ * Receives the size of the next hole. If the file begins with this hole, also receives the attributes. Resolves when
+ * the hole was sent.
+ */
 export type HoleOutput = (sizeBytes: bigint, attributes: FileAttributes | undefined) => Promise<void>;
 
 export interface ReadParts {

@@ -64,7 +64,10 @@ const MASK: number =
   IN.DELETE |
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
-/** If the directory is already watched under another path, inotify(7) adds these events to the existing watch. */
+/**
+ * The directory may already be watched under another path. The flag adds these events to that watch; without the flag
+ * they would replace its events (inotify(7)).
+ */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
 /** Mark of a name in watchEach's result: there are more files, which are not listed. */
@@ -267,7 +270,10 @@ class Watch {
     }
   }
 
-  /** Ignores an error that says that the watched directory was removed: the event for the removal has not been read yet. */
+  /**
+   * If the error means that the watched directory was removed, reports the removal, whose event has not been read yet.
+   * Throws any other error.
+   */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;

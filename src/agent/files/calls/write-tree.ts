@@ -64,7 +64,7 @@ export class TreeWriter implements AsyncDisposable {
   readonly #mounts: MountsBelow;
   readonly #temporary: Uint8Array;
   readonly #leftovers = new Leftovers();
-  /** File systems to sync at the end, each with an open directory on it. */
+  /** File systems to sync at the end. Each value is an open directory on the file system. */
   readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
   /**
@@ -77,7 +77,7 @@ export class TreeWriter implements AsyncDisposable {
   #bytes = 0n;
   readonly #failures = new Failures(true);
 
-  /** `owner`: owner of items that name no owner. `temporary`: a unique name for temporary files. */
+  /** `owner` is the owner of items that name no owner. `temporary` is a unique name for temporary files. */
   constructor(
     directory: OpenDirectory,
     options: TreeOptions,

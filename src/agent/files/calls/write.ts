@@ -18,7 +18,7 @@ export interface WriteParts {
   readonly leftovers: Leftovers;
   readonly request: WriteRequest;
   readonly input: Incoming<BorrowedBytes>;
-  /** Number of files that are being written now, this one included. */
+  /** Number of files that are being written now, including this file. */
   readonly writers: () => number;
   /** Returns the owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;

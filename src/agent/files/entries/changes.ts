@@ -40,7 +40,7 @@ export class Changes {
   readonly #isReported: (path: string) => boolean;
   #queue: (Change | HeldMove)[] = [];
   #bytes = 0;
-  /** For each path, the bits of the kinds of changes that are queued. */
+  /** The kinds of the changes that are queued for each path, as bits. */
   readonly #seen = new Map<string, number>();
   /**
    * Directories whose rescan is queued. Further changes below them need not be queued. A directory is removed from this

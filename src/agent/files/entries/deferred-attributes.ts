@@ -39,8 +39,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * Moves the records to the file if they exceed the memory limit. If this fails, returns false, and the caller must
-   * set all deferred attributes now. Throws FileSystemError if the file system hangs.
+   * If the deferred attributes exceed the memory limit, moves them to a temporary file. Returns false if this fails;
+   * the caller must then set all deferred attributes now. Throws FileSystemError if the file system hangs.
    */
   async spill(): Promise<boolean> {
     if (this.#records.sizeBytes < MEMORY_BYTES) return true;

@@ -19,7 +19,7 @@ export interface DirectoryEntry {
   readonly errno: Errno | undefined;
   /** Whether the entry is a mount point. Known only if attributes were requested. */
   readonly isMountPoint: boolean;
-  /** Position after this entry. */
+  /** Position at which a listing continues after this entry. */
   readonly position: DirectoryPosition;
 }
 

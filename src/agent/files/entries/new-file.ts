@@ -90,7 +90,7 @@ function makeFile(
 export class NewFile {
   readonly #directory: OpenDirectory;
   readonly #file: Descriptor;
-  /** Writes the content of the file; undefined if the file was created together with its content. */
+  /** Writes the content of the file. Undefined if the content was already written when the file was created. */
   readonly #writer: FileWriter | undefined;
   /** The temporary name; undefined if the file has no temporary name. */
   #temporary: Buffer | undefined;

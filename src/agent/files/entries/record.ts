@@ -20,9 +20,9 @@ const NONE = new Uint8Array(0);
 export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 
 /**
- * An entry to create. If it replaces a file, a missing owner, group or mode is copied from that file. Otherwise a
- * missing owner or group is taken from `owner` (but the group from a setgid parent directory), and a missing mode is
- * 0644 or 0755.
+ * An entry to create. If it replaces a file, an owner, group or mode that is missing here is copied from that file.
+ * Otherwise `owner` supplies a missing owner or group, except that a setgid parent directory supplies the group. The
+ * default mode is 0644 or 0755.
  */
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;
@@ -34,7 +34,7 @@ export interface NewEntry extends GivenAttributes {
    * bits.
    */
   readonly hasPlainMode?: boolean;
-  /** Whether a symbolic link to a directory of the tree is accepted in place of the directory. */
+  /** For a directory: whether an existing symbolic link to a directory in the tree is accepted in its place. */
   readonly followsLink?: boolean;
   /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs?: bigint | undefined;

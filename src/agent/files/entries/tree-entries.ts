@@ -59,8 +59,8 @@ export async function readEach(
 }
 
 /**
- * Adds a flag that refuses to enter mounts, unless the call names a mount. Without the flag, a link could refer to a
- * hung mount.
+ * Adds NO_MOUNTS to the flags if the mounts are known and the call names none of them. Otherwise a symbolic link could
+ * refer to a mount that hangs.
  */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;

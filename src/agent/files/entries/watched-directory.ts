@@ -19,7 +19,7 @@ export class WatchedDirectory {
   round = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
-  /** What the next check of this place reports; undefined if the place need not be checked. */
+  /** What is reported about this place after its next check; undefined if the place need not be checked. */
   report: Report | undefined;
   /** Undefined if there are no children, as in most directories: an empty map takes more memory than the other fields. */
   #children: Map<string, WatchedDirectory> | undefined;
@@ -51,7 +51,7 @@ export class WatchedDirectory {
     this.parent = undefined;
   }
 
-  /** Lets the next check report at least `report`. */
+  /** Makes the next check report `report`, or a value that reports more (see REPORTS). */
   reportAtLeast(report: Report): void {
     if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }

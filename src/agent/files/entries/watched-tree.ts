@@ -68,7 +68,7 @@ export class WatchedTree {
   #round = 1;
   /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
   #hasDropped = false;
-  /** Whether a rescan was sent, and not all events that the kernel had queued by then have been processed. */
+  /** Whether a rescan was sent since the last tick: the next events may be older than the rescan. */
   #isStale = false;
   #lastUnknownKey = 0;
   #unwatched: number[] = [];
@@ -85,12 +85,12 @@ export class WatchedTree {
     return this.#directories.size;
   }
 
-  /** Number of places that must still be checked. */
+  /** Number of places (see WatchedDirectory) that must still be checked. */
   get unchecked(): number {
     return this.#waiting.size + this.#paused.size;
   }
 
-  /** Whether `tick` must be called again: a rename is incomplete, or a check has found no directory at a place. */
+  /** Whether `tick` must be called again: a rename is incomplete, or a check has not found an expected directory. */
   get isUnsettled(): boolean {
     return this.#moves.size > 0 || this.#paused.size > 0;
   }
@@ -155,7 +155,7 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** Ends the watch of the tree if `watch`, which was found at the tree's path, belongs to another directory. */
+  /** Ends the watch of the tree if the tree's path now belongs to another directory, whose watch is `watch`. */
   checkRoot(watch: number): void {
     if (watch !== this.#root.watch) this.#end();
   }

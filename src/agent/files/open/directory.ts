@@ -91,7 +91,7 @@ export class OpenDirectory implements AsyncDisposable {
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, ENTRY, options);
   }
 
-  /** Opens the root of the mount at an entry, with O_PATH. */
+  /** Opens the root of the mount whose mount point is this entry, with O_PATH. */
   openMounted(step: FileStep, name: FilePath): Promise<Descriptor> {
     return openIn(this.work, this.#intoMount<Descriptor>(step, name), this.descriptor.fd, name, ENTRY);
   }

@@ -66,7 +66,7 @@ export class Inotify implements AsyncDisposable {
     this.#readable.set(READABLE);
   }
 
-  /** Reads the next events. `isEmpty` is true if the kernel had no further events. */
+  /** Reads queued events. `isEmpty` says whether all events of the kernel's queue were read. */
   read(): { readonly events: InotifyEvent[]; readonly isEmpty: boolean } {
     const events: InotifyEvent[] = [];
     const end = this.#addon.read(this.descriptor.fd, BUFFER, 0, BUFFER.length);

@@ -33,8 +33,8 @@ export class MountsBelow {
   }
 
   /**
-   * Returns the mount of the path with index `from`, and in `end` the index of the first later path that is not on the
-   * same mount.
+   * Returns the mount of the path with index `from`. `end` is the index of the first later path that is on another
+   * mount.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

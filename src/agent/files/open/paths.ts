@@ -86,7 +86,7 @@ export class Paths {
         if (isLink) links += 1;
       }
     } catch (error) {
-      // A missing or forbidden name is not an error of the walk, because the operation itself will report it.
+      // The walk ends without an error at a missing or forbidden name: the operation itself will report it.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
     }
     lookup([at]);

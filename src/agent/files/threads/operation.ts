@@ -4,7 +4,7 @@ import { mountOf } from "./mounts.ts";
 /** A descriptor that must stay open until an operation on it has returned. */
 export interface Holdable {
   readonly fd: number;
-  /** Prevents closing the descriptor. Call the returned function once when the operation has returned. */
+  /** Keeps the descriptor open. Call the returned function once, when the operation on the descriptor has returned. */
   hold(): () => void;
 }
 
@@ -43,7 +43,7 @@ export interface Running {
   readonly returned: PromiseWithResolvers<void>;
   /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
-  /** Whether the operation occupies an extra thread, either from the start or since it became slow. */
+  /** Whether the operation occupies an extra thread (EXTRA_THREADS): from the start, or since it became slow. */
   isExtra: boolean;
   /** Makes the operation's call fail although the operation has not returned. Undefined once this was done. */
   reject: ((error: FileSystemHung) => void) | undefined;

@@ -27,7 +27,7 @@ const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8,
 
 export interface Waiting {
   readonly work: Work<never>;
-  /** Lets the operation run. With undefined, the operation must first check again which mounts hang. */
+  /** Lets the operation run. If `running` is undefined, the operation must first check again whether its mount hangs. */
   readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;
   ticks: number;
@@ -59,8 +59,8 @@ export class ThreadPool {
   }
 
   /**
-   * Takes a thread as soon as one is free. The promise resolves with undefined if the operation must check again which
-   * mounts hang. If the operation's signal is aborted first, the promise rejects with the signal's reason.
+   * Takes a thread as soon as one is free. If the operation must first check again whether its mount hangs, the promise
+   * resolves with undefined. If the operation's signal is aborted first, the promise rejects with the signal's reason.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);
@@ -101,7 +101,7 @@ export class ThreadPool {
     waiting.reject(error);
   }
 
-  /** Lets all waiting operations check again which mounts hang. */
+  /** Makes each waiting operation check again whether its mount hangs. */
   recheck(): void {
     for (const waiting of this.waiting) {
       this.#queues[classOf(waiting.work)].delete(waiting);

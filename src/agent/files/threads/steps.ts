@@ -16,8 +16,8 @@ const STEPS: readonly (FileStep | undefined)[] = [
 const STEP_SHIFT = 16;
 
 /**
- * The error of a failed addon call. `result` is an errno, positive or negated. If the call has several steps, the bits
- * above the lower 16 are the number of the failed step. Otherwise the failed step is `step`.
+ * The error of a failed addon call. `result` is an errno, positive or negated. A call with several steps adds the
+ * number of the failed step in the bits above the lower 16. If there is no such number, the failed step is `step`.
  */
 export function failureOf(result: number, step: FileStep): FileSystemError {
   const value = Math.abs(result);
