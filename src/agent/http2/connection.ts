@@ -55,7 +55,7 @@ export interface ConnectionEvents {
   failed(reason: string): void;
   /** Called when bytes were written to the socket. */
   sent?(): void;
-  /** Called when the connection begins to accept no more requests. */
+  /** Called when the connection stops accepting requests. */
   closing(): void;
   /** Called when the socket is closed. */
   gone(): void;
@@ -88,7 +88,7 @@ export class Http2Connection {
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** Whether the peer has answered the PINGs after the GOAWAY, so that it will send no more requests. */
+  /** Whether the peer has answered the PINGs after the GOAWAY. The peer then sends no more requests. */
   #isEndAcknowledged = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;
@@ -167,7 +167,7 @@ export class Http2Connection {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
 
-  /** Call it when a request of the peer was authenticated. Stops throttling its input. */
+  /** Call it when a request of the peer was authenticated. The peer's input is not throttled from then on. */
   markAuthenticated(): void {
     if (this.#isAuthenticated || this.#state === "gone") return;
     this.#isAuthenticated = true;
@@ -283,7 +283,7 @@ export class Http2Connection {
     this.#machine.peerIsLeaving = true;
     const probe = this.#entry(() => {
       this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
-      // The GOAWAY is written to find out whether the peer still reads: if the peer is gone, the write fails.
+      // Writing a GOAWAY tests whether the peer still reads: if the peer is gone, the write fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#lastReadMs > HALF_CLOSED_IDLE_MS) this.close();
     });

@@ -131,7 +131,7 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // These bytes are overwritten, because a header block may contain a secret. The consumer overwrites its own copy.
+      // The input is overwritten, because a header block may contain a secret. The consumer overwrites the copy.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

@@ -16,7 +16,7 @@ const NO_BYTES = Buffer.alloc(0);
 type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | "rememberedBlocks">;
 
 export interface DecodedBlock {
-  /** Whether the header list exceeded the limit and was dropped. */
+  /** Whether the header list exceeded the limit. Its fields were then dropped. */
   readonly tooLarge: boolean;
   /** The decoded request fields; undefined if they are not valid in a request. */
   readonly fields: RequestFields | undefined;
@@ -46,7 +46,7 @@ export class HeaderBlocks {
   #knownVersion = 0;
   #knownBytes = 0;
   remembers = false;
-  /** Stream of an incomplete block; undefined between blocks. */
+  /** Stream of the header block that is incomplete; undefined between header blocks. */
   streamId: number | undefined;
   #endStream = false;
   #dependsOnItself = false;

@@ -56,7 +56,7 @@ const UNAUTHENTICATED_REQUEST_COST = 8;
  * Most clients send four; some send one per KiB of data.
  */
 const FRAMES_FOR_DATA = 64;
-/** Number of DATA frames that may be in flight when their request is reset, as a multiple of `idleFrames`. */
+/** Credit for frames that a peer sent before it knew that their request was reset, as a multiple of `idleFrames`. */
 const RESET_FACTOR = 4;
 /** Largest credit for small frames, as a multiple of `idleFrames`. */
 const CREDIT_FACTOR = 8;
@@ -122,7 +122,7 @@ export class FloodGuard {
     else this.idleFrame(what);
   }
 
-  /** Counts a useless frame. */
+  /** Counts a useless frame. `what` names such frames in the error. */
   idleFrame(what: string): void {
     this.#spend(what, 1);
   }

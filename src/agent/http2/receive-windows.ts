@@ -26,7 +26,7 @@ export class ReceiveWindows {
   /** Initial stream window that was announced last. */
   #announcedBytes: number;
   /**
-   * Stream window that the peer may use. A larger window applies as soon as it is announced, a smaller one only after
+   * Stream window that is in effect. A larger window is in effect as soon as it is announced, a smaller one only after
    * the peer has acknowledged it.
    */
   streamBytes: number;
@@ -128,8 +128,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Returns the next window size. The window shrinks to the size for the current number of large requests, but grows
-   * only to the size for twice that number, so that it does not oscillate.
+   * Returns the next window size. The window shrinks if the current large requests would exceed the shared limit. It
+   * grows only to a size at which twice as many large requests would fit, so that it does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

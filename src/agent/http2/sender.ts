@@ -97,7 +97,7 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // An unfinished stream is moved to the end of the set, where this loop reaches it again.
+      // If the stream can send more, `#sendRound` adds it to the end of the set, where this loop reaches it again.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

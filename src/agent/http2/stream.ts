@@ -131,8 +131,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops the queued writes. A write that is partly in the output already is kept, because without the rest of it the
-   * peer could not parse the stream. Returns the size of the memory that the kept write holds.
+   * Drops the queued writes. If the first part of a write is already in the output, the rest is kept, because the peer
+   * could not parse the stream without it. Returns the size of the kept write's memory.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
@@ -259,7 +259,7 @@ export class Http2Stream {
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 
-  /** Returns a block, whose content is undefined. */
+  /** Returns a block with arbitrary content. */
   take(): Buffer {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   }

@@ -29,8 +29,9 @@ interface OverSocket {
 }
 
 /**
- * The accepted socket below a TLS socket. The listener uses it to find the connection with its peer's address, limits
- * and slot. If the socket is undefined, TLS connections are closed, so that no connection evades the limits.
+ * Returns the accepted socket below a TLS socket. By this socket, the listener finds the connection, which has the
+ * peer's address and counts towards the limits. If the result is undefined, TLS connections are closed, so that none
+ * evades the limits.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;

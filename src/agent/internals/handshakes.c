@@ -68,7 +68,7 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
 #define KEY_UPDATES 128
 /* Indexes at which a connection stores its counts of records and of KeyUpdates. A value of NULL means 0. */
 static int records_index, updates_index;
-/* Stored instead of the record count once the client's certificate is verified. */
+/* Replaces the record count once the client's certificate is verified. Records are not counted from then on. */
 #define VERIFIED ((uintptr_t)-1)
 
 /*
@@ -125,8 +125,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * The client's issuer has the name of the CA, but another key. For this error OpenSSL sends the alert decrypt_error;
-   * for the error that replaces it here, OpenSSL sends unknown_ca.
+   * The client's issuer has the name of the CA, but another key. OpenSSL would send the alert decrypt_error. With the
+   * error that is set here, it sends unknown_ca.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);

@@ -123,7 +123,7 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 export interface AcceptorOptions {
   /** Name of the listener, for the log. */
   readonly name: string;
-  /** Largest number of connections with a place (see Acceptor). */
+  /** Limit for connections, without the surplus connections (see Acceptor). */
   readonly limit: number;
   /**
    * At the limit, a new connection may replace a protected connection whose client was silent for this long. Default:
@@ -131,8 +131,9 @@ export interface AcceptorOptions {
    */
   readonly evictAfterSilentMs?: number;
   /**
-   * Number of further connections that are accepted, without a place, when the limit is reached. The first call on such
-   * a connection gives the connection a place, or is refused. Default: none.
+   * Number of surplus connections that are accepted above `limit`. At its first call, a surplus connection becomes a
+   * regular one, if necessary in place of another connection; otherwise the call is refused (see Acceptor). Default:
+   * none.
    */
   readonly surplus?: number;
   readonly log: Log;

@@ -48,7 +48,10 @@ export interface CallSetup {
   readonly unread: Allowance;
   /** Limits the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
-  /** Limits the data that clients have not read after `failOnRead`. At the limit the oldest call is evicted. */
+  /**
+   * Limits the data that still waits for the clients of calls that `failOnRead` has ended. At the limit the oldest such
+   * call is evicted.
+   */
   readonly unreadAnswers: Allowance;
   /** Limit for the size of a request message. */
   readonly messageLimitBytes: number;
@@ -70,7 +73,7 @@ export interface CallSetup {
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
-  /** Time at which the headers arrived. */
+  /** Time at which the request's headers arrived. */
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly #stream: Http2Stream;

@@ -25,7 +25,7 @@ export class SpareMemory {
     return true;
   }
 
-  /** Ends the reservation of this much memory, which is no longer free because a request uses it again. */
+  /** Ends the reservation of this much memory: a request uses it again, or it was returned to the system. */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }
@@ -35,8 +35,8 @@ export class SpareMemory {
 export class MessageBuffers {
   readonly #spare: SpareMemory;
   /**
-   * Message length of each buffer in use. Created with the first buffer, because most requests are one small message,
-   * which needs no buffer.
+   * Message length of each buffer in use. Undefined until a buffer is needed: most requests are one small message,
+   * which needs none.
    */
   #lent: WeakMap<ArrayBuffer, number> | undefined;
   readonly #free: ArrayBuffer[] = [];

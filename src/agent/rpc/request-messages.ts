@@ -160,7 +160,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended, so messages that its handler has taken no longer count.
+    // The call has ended, so messages that its handler has taken no longer count towards the limit.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);

@@ -213,7 +213,8 @@ export class Router {
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // The decision is awaited only if it is a promise, so that most calls start in this tick of the event loop.
+      // The interceptor's decision is awaited only if it is a promise, so that most calls start in this tick of the
+      // event loop.
       const decision = interceptor(call.metadata);
       if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(reject);
       else this.#admit(call, decision, over);
@@ -266,7 +267,7 @@ function isFrame(response: Response<DescMessage>): response is Frame {
   return Array.isArray(response);
 }
 
-/** Runs a handler and then calls `over`, with an error if the handler failed. */
+/** Runs a handler. Calls `over` when the handler has ended, with the error if it failed. */
 function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
   handler().then(() => over(), over);
 }

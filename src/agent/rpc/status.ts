@@ -65,7 +65,7 @@ function fieldsWithin(error: AgentError, limitChars: number): Fields {
   };
 }
 
-/** Returns the size of fields, which must be ASCII. */
+/** Returns the size in bytes of header fields, whose names and values must be ASCII. */
 function sizeBytes(fields: Fields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }

@@ -105,7 +105,10 @@ export function checkFieldCount(
   refusal: (limit: number) => Error,
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
-  /** Returns how many further fields are allowed. The recursion ends, because no message type contains itself. */
+  /**
+   * Counts the fields of a message, including those of its submessages. Returns `allowed` minus this number. The
+   * recursion ends, because no message type contains itself.
+   */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;
     while (fields.next()) {

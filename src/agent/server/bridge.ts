@@ -36,7 +36,7 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // A failure to send is ignored here. Receiving then fails, too, unless the agent has already sent everything.
+    // An error of `sent` is ignored here: `received` then fails, too, unless the agent has already sent everything.
     sent.catch(() => undefined);
     // A serial port closes for both directions at once. Output that is written after that would wait for the next host
     // that opens the port, so the end of the input also ends the bridge.

@@ -54,7 +54,7 @@ export class Handshakes {
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
     else if (certificate === undefined) connection.drop("client certificate required, but none was sent");
-    // During the handshake, the CA that issued the client's certificate may have been replaced.
+    // The CA that issued the client's certificate may have been replaced during the handshake.
     else if (this.#renewed !== undefined && !isIssuedBy(certificate.chain, this.#renewed))
       connection.drop("client certificate rejected: its CA was replaced");
     else {

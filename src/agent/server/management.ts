@@ -82,8 +82,9 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
 };
 
 /**
- * Number of connections that are accepted above the limit of a listener. Their first call gets a place or is refused
- * with a reason (Acceptor).
+ * Number of surplus connections that are accepted above the limit of a listener. At its first call, a surplus
+ * connection becomes a regular one, if necessary in place of another connection; otherwise the call is refused with a
+ * reason (see Acceptor).
  */
 const SURPLUS_CONNECTIONS = 16;
 

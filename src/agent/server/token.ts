@@ -36,7 +36,8 @@ export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<un
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;
-    // Repeated fields are joined with ", ", which cannot match, because a digest contains no spaces.
+    // If a request has the field twice, the two digests are joined with ", ". The result matches no digest, because a
+    // digest contains no spaces.
     const candidate = metadata[TOKEN_METADATA_KEY];
     const decide = (): AgentError | undefined => {
       const current = token.current();

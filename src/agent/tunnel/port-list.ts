@@ -48,7 +48,10 @@ export class PortListBuilder {
     return isSame && before !== undefined ? before : { ports, truncated: this.#truncated };
   }
 
-  /** Cuts the list to its limit. Keeps the lowest ports, so that ports do not appear and disappear without a change. */
+  /**
+   * Cuts the list to its limit. Always keeps the lowest ports: otherwise the same port could be in one list and missing
+   * in the next.
+   */
   #cut(): void {
     const sorted = [...this.#byInode].toSorted(
       ([, one], [, other]) => one.port - other.port || one.inode - other.inode,
@@ -58,7 +61,10 @@ export class PortListBuilder {
   }
 }
 
-/** The changes to send to a client that has received `before`. Undefined if there are no changes. */
+/**
+ * The changes to send to a client that has received the list `before`; if it is undefined, the whole list `after`.
+ * Undefined if there are no changes.
+ */
 export function changesOf(before: PortList | undefined, after: PortList): PortChanges | undefined {
   if (before === after) return undefined;
   const ports = [...after.ports.values()].filter((port) => before?.ports.get(port.inode) !== port);

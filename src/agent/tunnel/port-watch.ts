@@ -31,7 +31,7 @@ interface Waiter {
   /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** Result of the last poll: an address that tunnels cannot reach, and on which a server listens on this port. */
+  /** The address on which a server listens on this port, if tunnels cannot reach that address. Result of the last poll. */
   otherAddress: string | undefined;
   /** Whether the time limit of this wait is over. In this case, the wait fails after one more poll. */
   isExpired: boolean;
@@ -74,7 +74,7 @@ export class PortWatch {
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** Whether a caller needs a poll without delay. */
+  /** Whether a caller of `list` waits for a poll, so that the next poll begins without a pause. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;

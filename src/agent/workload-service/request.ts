@@ -3,8 +3,8 @@ import { messageOf } from "../../shared/errors.ts";
 import { DeclareIdleRequestSchema } from "../../shared/gen/svc/guest/v1alpha1/workload_pb.ts";
 
 /**
- * Returns why the bytes are not a DeclareIdleRequest; undefined if they are one. Unknown fields, which a newer version
- * may have, are allowed.
+ * Returns undefined if the bytes are a valid DeclareIdleRequest, otherwise the problem. Unknown fields are allowed,
+ * because a newer version may have them.
  */
 export function problemOf(bytes: Uint8Array, isJson: boolean): string | undefined {
   try {

@@ -94,8 +94,8 @@ function dropAfter(connection: AcceptedConnection, delayMs: number, problem: str
 const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**
- * Distinguishes HTTP/2 from HTTP/1 by the first bytes, and puts them back into the socket. Does not call `found` if the
- * connection ends before the protocol is known.
+ * Distinguishes HTTP/2 from HTTP/1 by the first bytes of the connection. These bytes remain readable from the socket.
+ * Does not call `found` if the connection ends before the protocol is known.
  */
 function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);

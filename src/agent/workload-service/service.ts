@@ -119,7 +119,7 @@ function refuseEncoding(encoding: string | undefined): void {
   throw new Refusal("unimplemented", `unknown compression "${encoding}": supported encodings are `);
 }
 
-/** Checks only the format of a timeout. The call takes so little time that any timeout is long enough. */
+/** Checks the format of a timeout, but does not enforce the timeout, because the call takes very little time. */
 function refuseTimeout(protocol: "grpc" | "connect", form: RegExp, value: string | undefined): void {
   if (value === undefined || form.test(value)) return;
   throw new Refusal("invalid_argument", `protocol error: invalid ${protocol} timeout value: ${value}`);

@@ -19,7 +19,7 @@ import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
 import { serveReadTree, serveWriteTree } from "./tree.ts";
 
-/** Registers the service FileTree. */
+/** Serves FileTree, which lists, changes, transfers and watches directories. `watches` loads the module for Watch. */
 export function serveFileTree(router: Router, directories: Directories, watches: () => Promise<Watches>): void {
   router.serverStream(FileTree.method.list, async (request, call) => {
     const send = async (entries: readonly ListedEntry[], truncated: boolean): Promise<void> => {

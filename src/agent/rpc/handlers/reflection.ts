@@ -19,7 +19,7 @@ const NAME_LIMIT = 200;
 type Question = ServerReflectionRequest["messageRequest"];
 type Answer = NonNullable<MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"]>;
 
-/** Registers the service grpc.reflection.v1.ServerReflection. */
+/** Serves gRPC server reflection, with which tools such as grpcurl find the services and their messages. */
 export function serveReflection(router: Router): void {
   router.bidiStream(ServerReflection.method.serverReflectionInfo, (call) => answerAll(call, () => router.services()));
 }

@@ -10,7 +10,7 @@ import {
 import { messageFrame } from "../codec.ts";
 import type { Router } from "../router.ts";
 
-/** Registers the service grpc.health.v1.Health. */
+/** Serves the standard health service of gRPC (grpc.health.v1.Health), which probes of orchestrators use. */
 export function serveStandardHealth(router: Router, health: Health, watches: HealthWatches): void {
   const serves = (service: string): boolean => service === "" || router.services().includes(service);
   router.unary(StandardHealth.method.check, ({ service }) => {

@@ -18,7 +18,7 @@ import type { Router } from "../router.ts";
 
 const DATA_FIELD = TunnelFrameSchema.field.data.number;
 
-/** Registers the service Tunnel. */
+/** Serves Tunnel: connections to ports and unix sockets of the guest, and the list of listening ports. */
 export function serveTunnels(router: Router, tunnels: Tunnels): void {
   router.bidiStream(Tunnel.method.open, (call) => serveOpen(tunnels, call));
   router.unary(Tunnel.method.waitForPort, async (request, call) => {

@@ -13,7 +13,7 @@ import {
 import { messageFrame, timestamp } from "../codec.ts";
 import type { Router } from "../router.ts";
 
-/** Registers the service UsageService. */
+/** Serves UsageService, which reports the guest's resource usage once (GetUsage) or at intervals (WatchUsage). */
 export function serveUsage(router: Router, usage: Usage): void {
   router.unary(UsageService.method.getUsage, async () =>
     create(GetUsageResponseSchema, { usage: guestUsage(await usage.get()) }),
