@@ -6,7 +6,7 @@ export interface Check {
   readonly name: string;
   /** False if the guest lacks the feature. The agent still works, but can do less. */
   readonly ok: boolean;
-  /** The feature that the guest has, or the error with which the kernel refused it. */
+  /** What the check found in the guest, such as a version, a size or an errno, or a description of the problem. */
   readonly found: string;
   /** What the finding means for the user; for a missing feature, also how to make it available. */
   readonly meaning: string;
@@ -45,11 +45,11 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 ];
 
 const MIB = 1024 * 1024;
-/** Memory that suffices for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes. */
+/** Memory that is enough for the idle agent and some commands. With less, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
 /**
- * Number of open files that suffices: 256 commands, the maximum, use up to 1,024, and files and connections use the
- * rest.
+ * Limit for open files that is enough. The maximum of 256 commands uses up to 1,024 descriptors; files and connections
+ * use the rest.
  */
 const ENOUGH_OPEN_FILES = 2048;
 
@@ -160,7 +160,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "enough for the agent",
       "the agent alone requires 128 MiB under load; raise the limit",
     ),
-    // Commands get the hard limit of open files with which the agent's entrypoint was started.
+    // `openFiles` is the hard limit of the agent's entrypoint. Commands get the same limit.
     check(
       "open files",
       openFiles < ENOUGH_OPEN_FILES,

@@ -11,8 +11,8 @@ const FILE_VARIABLES = [
 type FileVariable = (typeof FILE_VARIABLES)[number];
 
 /**
- * Returns whether a listener could start with the TLS material. False may also mean "unknown"; the full check then
- * decides.
+ * A fast test of whether a listener can start with the TLS material. True is certain. False may mean "unknown", so the
+ * full check then decides.
  */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
@@ -162,8 +162,8 @@ async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Pr
   if (cert === undefined && key === undefined && clientCa === undefined) return { value: undefined, faults: [] };
   const value = materialOf(cert, key, clientCa);
   if (value !== undefined && accepts(value)) return { value, faults: [] };
-  // The module is loaded only if `accepts` returned false, because loading Node's crypto and TLS delays the workload by
-  // 8 ms.
+  // tls-faults.ts is loaded only if `accepts` returned false. It loads Node's crypto and TLS modules, which delays the
+  // workload by 8 ms.
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
   return { value: faults.length === 0 ? value : undefined, faults };

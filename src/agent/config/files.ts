@@ -14,7 +14,7 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** Number of intervals after which the file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/** Errno reported for a file whose file system does not respond; also used as the version of such a file. */
+/** Errno that is reported for a file whose file system does not respond. It is also the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
 /** The problem that is reported for a variable that names a file on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
@@ -65,9 +65,9 @@ export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undef
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
- * The files that some of the variables name. A file system that never responds blocks the reading thread for ever. So,
- * while the agent runs, only one read is in progress at a time, and after a timeout no other read starts until the
- * blocked one has returned.
+ * Reads the files that bootstrap variables name. A file system that never responds blocks the reading thread for ever.
+ * So only one read is in progress at a time while the agent runs. If a read times out, no other read starts until that
+ * read has returned.
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
@@ -220,9 +220,8 @@ function checkFile(path: string, found: ReadResult, rule: FileRule = () => undef
 }
 
 /**
- * The message for a file that cannot be read. It shows the path, because otherwise an operator could not find a missing
- * mount. No other message contains the value of a variable. The path is truncated, and escaped if it is not plain
- * text.
+ * The message for a file that cannot be read. It shows the path, so that an operator can find a missing mount. The path
+ * is truncated, and escaped if it is not plain text. No other message contains the value of a variable.
  */
 function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);

@@ -86,7 +86,7 @@ interface SpecRules<Spec> {
   readonly withEnvOf: (inUse: Spec, read: Spec) => Spec;
   /** All variables of the spec as one text, for comparison. */
   readonly env: (spec: Spec) => string;
-  /** Names of the fields, other than variables, that differ. */
+  /** Names of the fields, other than variables, in which the two specs differ. */
   readonly changed: (inUse: Spec, read: Spec) => readonly string[];
 }
 

@@ -39,7 +39,7 @@ export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
  */
 export interface BootstrapFault {
   readonly variable: BootstrapVariable;
-  /** Completes a sentence that begins with the variable's name, or has the form "field: what is wrong with it". */
+  /** The problem without the variable's name, such as "is empty; set a value or remove it", or "field: problem". */
   readonly problem: string;
 }
 
@@ -137,7 +137,7 @@ const EQUALS = 0x3d;
  * variables of an image do not match.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
-/** Unknown names with the prefix that are safe to print and fit on a line. */
+/** An unknown name with the prefix is reported only if it matches: it is then safe to print and fits on a line. */
 const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

@@ -28,7 +28,7 @@ export class Stamps {
     this.#offsetNs = clock.wallNs() - this.#monotonicNs();
   }
 
-  /** Returns the guest's time. If the clock was stepped back, all stamps were moved back with it. */
+  /** Returns the guest's time. If the clock was stepped back since the last call, first moves all stamps back as far. */
   nowNs(): bigint {
     // The monotonic clock is read first. If the agent is preempted between the two readings, the wall clock seems to
     // have been stepped forward, never backward. The monotonic clock is then read again to find out whether there was a
@@ -98,7 +98,7 @@ export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;
   #attached = 0;
-  /** Number of attachments that began after the last restore. */
+  /** Number of attachments that began after the last restore and have not ended. */
   #attachedSinceRestore = 0;
   #restores = 0;
 

@@ -19,7 +19,7 @@ export interface AllowanceOptions {
   readonly limit: number;
   /** Limit for one owner. Default: the same as `limit`. */
   readonly ownerLimit?: number;
-  /** Only a share without progress for this time may be evicted. Default: a minute. */
+  /** A share may be evicted only after it has made no progress for this time. Default: a minute. */
   readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /**
@@ -60,7 +60,10 @@ export class Allowance {
     this.#options = options;
   }
 
-  /** Creates an empty share. `onEvict` is called once if the share is evicted, which leaves it empty permanently. */
+  /**
+   * Creates an empty share of the allowance. If the share is evicted, calls `onEvict` once, and the share stays empty
+   * permanently.
+   */
   share(owner: object, onEvict: (reason: AgentError) => void): Share {
     const share = { owner, onEvict, amount: 0, sinceMs: 0, isEvicted: false };
     return {

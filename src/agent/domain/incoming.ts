@@ -13,7 +13,7 @@ export class BorrowedBuffer implements BorrowedBytes {
   readonly bytes: Uint8Array;
   #back: ((bytes: Uint8Array) => void) | undefined;
 
-  /** @param back receives the bytes when they are released */
+  /** @param back called with the bytes when they are released */
   constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
     this.bytes = bytes;
     this.#back = back;
@@ -27,9 +27,9 @@ export class BorrowedBuffer implements BorrowedBytes {
 }
 
 /**
- * A stream of items from a client. Calls `onItem` with each item. If `onItem` returns a promise, which must not reject,
- * the stream waits for it before the next item. At the end calls `onEnd`, with the error if the client aborted or
- * `onItem` threw.
+ * A stream of items from a client. Calls `onItem` with each item. If `onItem` returns a promise, the stream waits for
+ * it before the next item; the promise must not reject. At the end calls `onEnd`: with the error if the client aborted
+ * or `onItem` threw, otherwise with undefined.
  */
 export type Incoming<Item> = (
   onItem: (item: Item) => Promise<void> | undefined,

@@ -2,7 +2,10 @@
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Runs the task after the earlier ones. Rejects with the signal's reason if it is aborted before the task starts. */
+  /**
+   * Runs the task when the tasks of all earlier calls have ended. If the signal is aborted before the task starts,
+   * rejects with the signal's reason.
+   */
   async run<Result>(task: () => Promise<Result>, signal?: AbortSignal): Promise<Result> {
     signal?.throwIfAborted();
     const before = this.#last;

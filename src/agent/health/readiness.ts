@@ -25,7 +25,7 @@ export class ReadinessLoop {
   #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
   /** Cancels the wait for the next run. */
   #cancelWait: () => void = () => {};
-  /** The latest run. A run that `runNow` replaced yields no result. */
+  /** The latest run. If `runNow` starts another run meanwhile, the result of the earlier run is ignored. */
   #run: AbortController | undefined;
   /** Runs of ready_cmd that have not ended, including those that a new run has replaced. */
   readonly #ending: Set<Promise<void>> = new Set();

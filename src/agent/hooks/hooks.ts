@@ -64,7 +64,7 @@ export interface HooksParts {
   readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
   /** Resolves when no restore steps are running. If the signal is aborted, rejects with its reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
-  /** Called before the answer to PRE_SNAPSHOT, after its hook (if any) has ended. */
+  /** Called when the PRE_SNAPSHOT hook (if any) has ended, before the call is answered. */
   readonly beforeSnapshot: () => Promise<void>;
   /** Freezes the session. Waits while restore steps run. */
   readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;

@@ -328,9 +328,9 @@ export interface Addon {
   /** Returns the pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * How long the peer of a TCP socket has not acknowledged data: milliseconds since the peer's kernel last acknowledged
-   * anything (TCP_INFO of tcp(7)). Returns 1 if all sent data is acknowledged, but more data waits because the peer's
-   * window is closed. Returns 0 if no data waits.
+   * Returns 0 if no data of a TCP socket waits. If sent data is unacknowledged, returns the milliseconds since the
+   * peer's kernel last acknowledged anything (TCP_INFO of tcp(7)). Returns 1 if all sent data is acknowledged, but more
+   * data waits because the peer's window is closed.
    */
   unacknowledgedMs(fd: number): number;
   /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */
@@ -367,18 +367,18 @@ export interface Addon {
   /** Mode of seccomp: 0 means that there is no filter, and 2 that a filter is installed. */
   seccompMode(): number;
   /**
-   * Tests whether this process may step the clock, and changes nothing. -EINVAL means that it may; any other result is
-   * the error that a step would cause.
+   * Tests whether this process may step the clock, and changes nothing. -EINVAL means that the process may; any other
+   * result is the error that a step would cause.
    */
   probeClockStep(): number;
   /**
-   * Tests whether this process may credit entropy, and changes nothing. -EINVAL means that it may; any other result is
-   * the error that crediting would cause.
+   * Tests whether this process may credit entropy, and changes nothing. -EINVAL means that the process may; any other
+   * result is the error that crediting would cause.
    */
   probeCreditEntropy(fd: number): number;
   /**
-   * Tests whether clone3(2) is available, and changes nothing. -EINVAL means that it is; any other result is the error
-   * of the call.
+   * Tests whether clone3(2) is available, and changes nothing. -EINVAL means that it is available; any other result is
+   * the error of the call.
    */
   probeClone3(): number;
   /** Like probeClone3, but tests close_range(2). */

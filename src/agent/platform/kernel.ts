@@ -16,7 +16,7 @@ export function guestKernel(addon: Addon): Kernel {
 
 /** Number of UUIDs that Node caches (kBatchSize in lib/internal/crypto/random.js). */
 const CACHED_UUIDS = 128;
-/** Number of integers that Node caches for randomInt: its cache has 6 KiB, and an integer takes 6 bytes (same file). */
+/** Number of integers that Node caches for randomInt: its cache has 6 KiB, and an integer takes 6 bytes (random.js). */
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 

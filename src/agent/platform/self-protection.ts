@@ -36,7 +36,10 @@ export interface ChildPriority {
   readonly priority: number | undefined;
 }
 
-/** Returns the workload's score: the original score, or a higher one if the agent may not lower its own. */
+/**
+ * Lowers the agent's OOM score. Returns oom_score_adj for the workload: the original value, or a higher one if the
+ * agent may not lower its own.
+ */
 function protectFromOomKiller(container: number | undefined): number | undefined {
   let own: number;
   try {

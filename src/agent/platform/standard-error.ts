@@ -34,7 +34,7 @@ export function errorLine(line: string): Buffer {
 /** Queues one whole line. Returns false if the queue is full. Never blocks or throws. */
 export type LineWriter = (line: Uint8Array) => boolean;
 
-/** The output for log lines. */
+/** Accepts log lines without waiting, and can wait until they are written. */
 export interface LineOutput {
   readonly write: LineWriter;
   /** Waits up to FLUSH_LIMIT_MS until the queued lines are written. Call it before the process exits. */
@@ -73,7 +73,10 @@ function shorten(_name: string, value: unknown): unknown {
   return `${value.slice(0, TEXT_LIMIT_CHARACTERS)}…`;
 }
 
-/** A function for each level. A `Log` has the same functions, restricted to known events and their fields. */
+/**
+ * A function for each log level, which logs an event. The interface `Log` restricts these functions to known events and
+ * their fields.
+ */
 type EventWriter = Readonly<Record<LogLevel, (event: string, fields?: LogFields) => void>>;
 
 /**

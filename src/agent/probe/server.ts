@@ -22,7 +22,7 @@ export class ProbeServer {
     this.#server.on("error", (error) => log.warn("accept_failed", { listener: "probe", errno: errnoOf(error) }));
   }
 
-  /** Throws AgentError on failure. */
+  /** Listens on the unix socket `path`. Throws AgentError on failure. */
   async listen(path: string): Promise<void> {
     this.#removePath = await listenUnix(this.#server, path, SOCKET_MODE);
   }

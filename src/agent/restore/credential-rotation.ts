@@ -81,8 +81,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // If the reload has a frequent cause, a problem that was already logged is not logged again. Otherwise it could
-      // be logged every second.
+      // A cause in QUIET can occur every second. So for such a cause, a problem that was already logged is not logged
+      // again.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

@@ -54,7 +54,10 @@ function feedKernel(entropy: Uint8Array, kernel: Kernel, degraded: DegradedToken
   }
 }
 
-/** Mixes in and credits each block. Once the kernel refuses to credit, the remaining blocks are only mixed in. */
+/**
+ * Mixes each block into the kernel's generator and credits it as entropy. Once the kernel refuses the credit, the
+ * remaining blocks are only mixed in.
+ */
 function mixIn(entropy: Uint8Array, device: EntropyDevice, degraded: DegradedToken[]): Fed {
   let mixed = 0;
   let refusal: Errno | undefined;

@@ -30,7 +30,10 @@ export interface RestoreCall<Connection> {
 export interface RenewedParts<Connection> {
   /** Kills PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly hooks: { killStaleHook(): Promise<void> };
-  /** `renew` reloads credential and spec files and begins to use them; `resetRateLimits` permits checks at once. */
+  /**
+   * `renew` reloads credential and spec files and begins to use them; `resetRateLimits` permits the next check and the
+   * next reload at once.
+   */
   readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
   /**
    * Ends all connections except `keep`, because clones of the guest share the keys of these connections. Returns the
@@ -103,8 +106,8 @@ export class Restore<Connection> {
     // The files are reloaded before the thaw, so that no process of the session can run with old credentials.
     const { credentials, environment } = await renew.rotation.renew("restore");
     const droppedConnections = renew.connections.dropOtherConnections(call.connection);
-    // The session is thawed after all steps whose effects it could notice. From their first instruction on, its
-    // processes have new random numbers and the right time.
+    // The session is thawed after all steps whose effects its processes could see. So these processes have new random
+    // numbers and the right time from their first instruction on.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
     // While the session stays frozen, ready_cmd does not run, because no command can start.

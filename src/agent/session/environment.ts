@@ -16,8 +16,8 @@ export type InheritedEnvironment = readonly Uint8Array[];
 const EQUALS = 0x3d;
 
 /**
- * The bytes of an entry. An inherited entry is not copied, because one of them is the token, which is overwritten
- * later.
+ * The bytes of an entry. Inherited entries are not copied: one of them contains the token, which is overwritten later,
+ * and no copy of it may remain.
  */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);

@@ -91,7 +91,7 @@ type State =
        * guest before a further RunRestoreDuties call thaws the session.
        */
       keptForFiles: boolean;
-      /** Whether the last RunRestoreDuties call since `keptForFiles` was set has found an invalid spec file. */
+      /** Whether the last RunRestoreDuties call found an invalid spec file. Always false until `keptForFiles` is set. */
       specRefused: boolean;
     };
 

@@ -7,7 +7,10 @@ import { type ProcessEnd, Signal } from "../domain/index.ts";
  */
 const SIGNAL_BASE = 128;
 
-/** Why the agent ended the workload: a stop, or the kill of its frozen session. Undefined if the agent did not end it. */
+/**
+ * Why the agent ended the workload: it was asked to stop, or it killed the frozen session. Undefined if the agent did
+ * not end it.
+ */
 export type EndedByAgent = "stop" | "kill_frozen" | undefined;
 
 /** Message for a session that was killed while it was frozen. */

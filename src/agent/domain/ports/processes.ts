@@ -364,7 +364,7 @@ export interface ByteSource {
   start(receiver: ByteReceiver): void;
   /** Starts reading into a store. Call either this or `start`, once. */
   startInto(store: ByteStore): void;
-  /** Continues reading. Call it when a full store has room again. */
+  /** Continues reading. Call it when the store was full and has room again. */
   resume(): void;
   /**
    * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered: with true if

@@ -51,7 +51,7 @@ export interface FileSystemSpace {
 /** A list that may have been truncated. */
 export interface Listed<Item> {
   readonly items: readonly Item[];
-  /** Whether there are more items. */
+  /** Whether there are more items than the list contains. */
   readonly truncated: boolean;
 }
 

@@ -63,7 +63,7 @@ static void finalize(napi_env env, void *data, void *hint) {
     free(watch);
     return;
   }
-  /* If the environment ends while the watch is open, the memory is not freed, because libuv still uses it. */
+  /* If Node's environment ends while the watch is open, the memory is not freed, because libuv still uses it. */
   if (!watch->closed) uv_poll_stop(&watch->poll);
   watch->closed = true;
 }

@@ -78,7 +78,7 @@ napi_value agent_credit_entropy(napi_env env, napi_callback_info info) {
 
 long agent_reseed_crng(int fd) { return ioctl(fd, RNDRESEEDCRNG, 0); }
 
-/* This negative count is invalid, so the call credits nothing. */
+/* The kernel rejects the negative entropy_count, so the call changes nothing. */
 long agent_probe_credit_entropy(int fd) {
   struct rand_pool_info none = {.entropy_count = -1, .buf_size = 0};
   return ioctl(fd, RNDADDENTROPY, &none);

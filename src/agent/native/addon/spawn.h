@@ -70,7 +70,7 @@ struct spawn_job {
  */
 enum { SPAWN_STACK_BYTES = 192 * 1024 };
 
-/* Thread function: starts the child and delivers the job. */
+/* Thread function: starts the child, and then passes the job to JavaScript (deliver_job). */
 void *run_job(void *job);
 
 /* Delivers a settled job to JavaScript, which then owns the job. May be called from any thread. */
@@ -84,7 +84,6 @@ int spawn_child(void *job);
 
 /* Opens both ends of the streams. On failure returns -1, with step and errno in the job, and leaves nothing open. */
 int open_streams(struct spawn_job *job);
-/* The first function closes the child's ends of the streams, and the second one the agent's ends. */
 void close_child_ends(struct spawn_job *job);
 void close_agent_ends(struct spawn_job *job);
 

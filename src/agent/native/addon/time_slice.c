@@ -33,7 +33,7 @@ static bool is_shortened;
 /* Time slice of children: the slice that the agent was started with, or 0 for the kernel's default. */
 static uint64_t children_slice_ns;
 
-/* Returns false, with errno, if the calling thread has no slice. */
+/* Reads the scheduling parameters of the calling thread. Returns false, with errno, if they contain no time slice. */
 static bool get_scheduling(struct scheduling *now) {
   *now = (struct scheduling){.size = sizeof *now};
   if (syscall(SYS_sched_getattr, 0, now, sizeof *now, 0) < 0) return false;

@@ -30,7 +30,7 @@ struct tree {
    * the disk.
    */
   int error;
-  /* Whether the name of a file was already taken. The names of further files may then be taken, too. */
+  /* Whether the name of an earlier file was already taken. The names of later files are then looked up first. */
   bool replaces;
 };
 
@@ -86,8 +86,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, unless the caller will sync it at the end. Needed, for example, if a link
- * in the tree points into a mount.
+ * Syncs the file system of the last entry, unless the caller will sync that file system at the end. The caller does not
+ * know it, for example, if a symbolic link in the tree refers to a mount.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -126,8 +126,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * Looks up the directory again, without resolving absolute links inside the root. If a link leads outside the root,
-   * the error is then EXDEV.
+   * Repeats the lookup without resolving absolute links inside the root. So the error is EXDEV if a link leads outside
+   * the root.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;

@@ -70,7 +70,7 @@ static int find_by_proc(struct bundle *bundle) {
 void find_bundle(struct bundle *bundle) {
   if (find_by_exec_name(bundle) < 0 && find_by_proc(bundle) < 0)
     fail("cannot find agent.bin in the directory of this executable; keep the files of the bundle together");
-  /* ld.so(8) splits --library-path at ':' and ';' and expands $ORIGIN and similar tokens. */
+  /* In --library-path, ld.so(8) would split the path at ':' and ';', and expand tokens such as $ORIGIN. */
   if (strpbrk(bundle->libraries, ":;$") != NULL)
     fail_because(bundle->directory, "the directory's path must not contain ':', ';' or '$'; put the bundle elsewhere");
 }

@@ -74,7 +74,7 @@ static bool signal_listed_children(int proc, int number) {
   snprintf(path, sizeof path, "self/task/%d/children", getpid());
   if (read_text(proc, path, list, sizeof list) < 0)
     return false;
-  /* The last number may be cut off, so only numbers followed by a space are used. */
+  /* The last pid may be cut off, so only pids that are followed by a space are used. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
   return true;

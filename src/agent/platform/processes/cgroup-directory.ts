@@ -109,7 +109,8 @@ export class CgroupDirectory {
   members(limit: number): Set<number> {
     const found = new Set<number>();
     const add = (directory: CgroupDirectory): void => {
-      // A threaded cgroup lists only threads. The first thread of a process has the id of the process.
+      // A threaded cgroup lists threads, not processes. Its list contains each pid, because the id of a process is also
+      // the id of its first thread.
       const listed = directory.read("cgroup.procs") ?? directory.read("cgroup.threads") ?? "";
       for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
     };

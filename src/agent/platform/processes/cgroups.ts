@@ -141,8 +141,8 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body must not become a function. The build runs the agent and caches the code of all functions that ran. A
-  // function for the body would run only if there are other agents on the build machine, so builds could differ.
+  // The loop body must not become a function. The build runs the agent once and caches the code of all functions that
+  // have run. A function for the loop body runs only if the build machine has other agents, so builds could differ.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

@@ -146,7 +146,7 @@ export class ChildEnds {
     return new Promise((resolve) => {
       this.#waiting.set(pid, resolve);
       if (this.#waiting.size === 1) this.#listen();
-      /* The child may have exited before it was registered. */
+      /* The child may have exited before it was added to `#waiting`. */
       this.#check(pid, resolve);
     });
   }

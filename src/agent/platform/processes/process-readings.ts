@@ -9,13 +9,13 @@ const SESSION_COLUMNS = 2;
 /** Number of processes to read per tick of the event loop. Reading a process takes 10 us. */
 const READ_AT_ONCE = 256;
 /**
- * Largest number of listings of all processes for one reading. Without a limit, new processes could prolong a reading
- * for ever.
+ * A reading lists all processes again until a listing has no new process, but at most this many times. Without a limit,
+ * new processes could prolong a reading for ever.
  */
 const MAX_LISTINGS = 4;
 /**
- * Number of callers that get the reading per tick of the event loop. The number is small, because each caller may
- * signal many processes.
+ * Number of callers that receive a finished reading in one tick of the event loop. The number is small, because each
+ * caller may then signal many processes.
  */
 const SERVED_AT_ONCE = 8;
 /**
@@ -109,8 +109,8 @@ export class SessionTable {
 }
 
 /**
- * Readings of /proc that callers share. If reading fails, the value is the negated errno. If /proc does not list the
- * agent itself, /proc is not usable, and the value is undefined.
+ * Readings of /proc, each for all callers that wait for it. A failed reading is a negated errno. If /proc does not list
+ * the agent itself, /proc is not usable, and the reading is undefined.
  */
 export class ProcessReadings {
   /** Processes by session, without other details. Reading them takes a seventh of the time of a full table. */

@@ -43,8 +43,8 @@ export class ProcessTable {
   readonly #unfinished: ReadonlySet<number>;
 
   /**
-   * `unfinished` has the sessions of processes that had ended before their rows were read; -1 if the session is
-   * unknown. Each of these processes may have left a child that is not in the table.
+   * `unfinished` has the ids of sessions that may have processes outside of the table: a process of the session ended
+   * before its row was read, and may have left a child. The id is -1 if the session of such a process is unknown.
    */
   constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
     this.#unfinished = unfinished;
@@ -92,7 +92,7 @@ export function membersOf(
   const waiting: ProcessRow[] = [];
   const add = (rows: readonly (ProcessRow | undefined)[]): void => {
     for (const row of rows) {
-      // The agent and its parent are never members.
+      // The agent, its parent and PID 1 are never members.
       if (row === undefined || row.pid <= 1 || row.pid === self || row.pid === own.parent) continue;
       if (members.has(row.pid)) continue;
       members.set(row.pid, row);

@@ -114,7 +114,7 @@ const WAIT_LIMIT_MS = 5_000;
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */
   readonly #starts: Set<number> = new Set();
-  /** Callers that wait until all starts up to the number `last` have settled, ordered by this number. */
+  /** Callers that wait until the start with the number `last` and all earlier starts have settled, ordered by `last`. */
   readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
   #count = 0;
 

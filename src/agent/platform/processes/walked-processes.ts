@@ -21,7 +21,7 @@ const SENT_AT_ONCE = 256;
 /** The living members of a set of processes, as one search found them. */
 interface Found {
   readonly members: readonly ProcessRow[];
-  /** False if a member may have ended during the search, and left a child that the search did not find. */
+  /** False if the search may have missed a child of a member that ended during the search. */
   readonly isComplete: boolean;
 }
 
@@ -214,7 +214,10 @@ export class WalkedProcesses implements ProcessSet {
 /** What every search for processes uses: shared readings of /proc, and the clock for grace periods. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
-  /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
+  /**
+   * The clock for grace periods. It stops while the session is frozen, because frozen processes handle no signals.
+   * Default: real time.
+   */
   readonly sessionClock?: TimeOf | undefined;
 }
 
@@ -255,9 +258,8 @@ export function walkedTree(
 }
 
 /**
- * Returns the rows of members that were started after the table was read. The members are read a second time, after the
- * rows: if a pid is no longer a member, its process has ended, and the row may belong to another process that has
- * reused the pid.
+ * Returns the rows of members that were started after the table was read. `more` lists the members again after the rows
+ * were read. If it no longer lists a pid, the row is ignored: it may describe a later process with the same pid.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));

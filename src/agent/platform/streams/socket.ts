@@ -22,8 +22,8 @@ const HELD_CHUNKS = 2;
  */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large
- * one. It is less than the 64 KiB by which a chunk may exceed the receiver's room.
+ * Smallest size of a read. It applies even if the receiver has less room, because a small frame takes as much CPU time
+ * as a large one. A chunk may exceed the receiver's room by 64 KiB, so the size is below this limit.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 

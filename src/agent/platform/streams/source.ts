@@ -59,7 +59,7 @@ interface Drain {
   readonly resolve: (complete: boolean) => void;
   /** Whether the source polls for EOF: all bytes of the process were delivered, and no other writer may be left. */
   isPolling: boolean;
-  /** Whether children that were starting when the drain began are still starting. */
+  /** Whether a child that was starting when the drain began is still starting. Such a child may have a copy of the pipe. */
   startsInFlight: boolean;
 }
 
@@ -301,7 +301,7 @@ export class FdSource implements ByteSource {
     if (filled <= 0) return filled;
     while (filled < length) {
       const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
-      // An error is not lost: the read in the next tick returns it again.
+      // An error need not be handled here: the read in the next tick returns it again.
       if (more <= 0) break;
       filled += more;
     }

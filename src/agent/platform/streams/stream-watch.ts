@@ -32,7 +32,7 @@ export class StreamWatch {
     this.#watch.set(mask);
   }
 
-  /** Runs a callback of the event loop for this stream. */
+  /** Runs `entry`. If it throws, ends this stream and rethrows the error. */
   run(entry: () => void): void {
     try {
       entry();
