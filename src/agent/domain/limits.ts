@@ -19,7 +19,7 @@ export const DEFAULT_LINGER_MS = 600_000;
 export const END_GRACE_LIMIT_MS = 600_000;
 /** Longest delay of a timer in Node: 24.8 days. */
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
-/** Longest time for which a kept command may count as user activity by itself: 24 hours. */
+/** Longest time for which a kept command may count as user activity without an attached call: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
 /**
  * Limit for concurrent ReadFile and WriteFile calls. Each call holds descriptors, and also memory while its client is

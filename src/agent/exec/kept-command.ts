@@ -15,7 +15,7 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
-  /** How long, in session time, the running command counts as user activity by itself; 0 means that it does not count. */
+  /** How long the running command counts as user activity without an attached call, in session time; 0: not at all. */
   readonly awakeForMs: number;
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
@@ -56,7 +56,7 @@ export interface KeptCommandState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
-  /** How much longer the command counts as user activity by itself, without an attached call. */
+  /** How much longer the command counts as user activity without an attached call. */
   readonly awakeLeftMs: number;
 }
 

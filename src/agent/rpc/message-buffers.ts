@@ -1,10 +1,10 @@
 /** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Largest number of free buffers to keep. Two are needed: one is filled while the other one is in use. */
+/** Number of free buffers that a request keeps, whatever their size: one is filled while the other one is in use. */
 const KEPT_BUFFERS = 2;
 /**
- * Limit for the total size of the free buffers to keep. Uploads need two buffers: one batch of a file is collected
- * while another batch is written.
+ * A request keeps more free buffers as long as their total size is within this limit. It is enough for two batches of a
+ * file: one batch is collected while the other one is written.
  */
 const KEPT_BYTES = 1280 * 1024;
 /** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */

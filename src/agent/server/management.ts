@@ -310,7 +310,7 @@ export class ManagementServer {
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
           if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
-          // After its first admitted call, a connection no longer loses its place to a new connection.
+          // From its first admitted call on, a connection is replaced only if its client has been silent for long.
           connection.isKept = true;
           http2.markAuthenticated();
           admit = interceptor;

@@ -36,7 +36,7 @@ export class ListedDirectory implements AsyncDisposable {
     return { entries: whole, next };
   }
 
-  /** Like `read`, but reads only names and types. */
+  /** Reads the names and types of the next entries, without the other attributes that `read` reports. */
   readNames(from: DirectoryPosition | undefined): Promise<DirectoryPage> {
     return this.#page(from, false);
   }
