@@ -25,7 +25,7 @@ export interface TerminalOptions {
   readonly iutf8?: boolean | undefined;
 }
 
-/** How to run a command. */
+/** Options of a command, for `run` and for `start`. */
 export interface CommandOptions {
   /**
    * Environment variables that are set in addition to those of the session. Their values are passed unchanged. A

@@ -28,10 +28,14 @@ export interface KeepOptions {
    */
   readonly bufferBytes?: number | undefined;
   /**
-   * What happens when the buffer is full. "drop-oldest" (default): the agent drops the oldest bytes, even while a call
-   * is attached, if that call does not read as fast as the command writes. The result then has `outputComplete: false`,
-   * and `onEvent` receives a "gap". "block": nothing is lost, because the command is blocked until the client
-   * acknowledges output; without a client, a command that fills the buffer waits.
+   * What the agent does when the buffer is full.
+   *
+   * "drop-oldest" (default): the agent drops the oldest bytes. This can happen even while a call is attached, if that
+   * call reads more slowly than the command writes. The result then has `outputComplete: false`, and `onEvent` receives
+   * a "gap".
+   *
+   * "block": the command is blocked until the client acknowledges output, so that nothing is lost. While no client is
+   * attached, a command that has filled the buffer stays blocked.
    */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
   /**
@@ -86,9 +90,9 @@ export interface KeptOptions extends CallOptions {
   /** Called when the connection is lost, when the client has reconnected, and for each gap in the output. */
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
-   * Which output the agent may drop. "auto" (default): everything that was read from the streams. "manual": only what
-   * the caller passes to `acknowledge()`, which is meant for callers that must store the output first. In both cases,
-   * an `attach` acknowledges everything before its offsets.
+   * When the agent may drop output. "auto" (default): as soon as it was read from the streams. "manual": as soon as the
+   * caller passes its offset to `acknowledge()`, for callers that must store the output first. In both cases, an
+   * `attach` with offsets acknowledges all output before these offsets.
    */
   readonly acknowledge?: "auto" | "manual" | undefined;
   /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */

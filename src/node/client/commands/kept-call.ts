@@ -23,7 +23,7 @@ import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.t
 const ANSWER_MS = 10_000;
 /** Limit on the pause between attempts to reconnect. */
 const LONGEST_PAUSE_MS = 2_000;
-/** Time limit of the call that makes the agent forget an ended command, before the caller learns of the end. */
+/** Time limit of the call that makes the agent forget a command, before the command's end is reported to the caller. */
 const FORGET_MS = 2_000;
 /** Limit on signals that are queued while disconnected. */
 const WAITING_SIGNALS = 64;
@@ -355,7 +355,7 @@ export class KeptCall implements ExecWire {
   };
 
   #end(): void {
-    // After `hangUp`, the call ends when the agent has also ended the other processes of the command.
+    // `hangUp` ends this call itself, once the agent has also ended the other processes of the command.
     if (this.#hangsUp) return;
     const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
     const end = (): void => {
@@ -376,7 +376,7 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    // If an earlier call was answered, the command was started, even if the last attempt to reconnect was never sent.
+    // If the agent has answered a call, it has started the command. The error must then not count as retryable.
     const failed = this.#started === undefined ? error : error.ofBegunCall();
     this.#failure = failed;
     this.#close();

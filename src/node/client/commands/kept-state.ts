@@ -11,7 +11,10 @@ export interface KeptParts {
   readonly channel: Channel;
   /** Creates a channel to the agent. The caller closes it. */
   readonly dial: () => Promise<Channel>;
-  /** Whether to dial at every attempt, as credentials may change. If false, the existing channel reconnects by itself. */
+  /**
+   * Whether each attempt to reconnect creates a new channel, because the credentials may have changed. If false, the
+   * existing channel reconnects by itself.
+   */
   readonly alwaysDials: boolean;
 }
 
@@ -32,5 +35,5 @@ export type KeptState =
   | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
   /** The client has received the exit frame; the agent is about to end the call. */
   | { readonly kind: "exited"; readonly call: ExecCall }
-  /** The listener has been notified of the end. */
+  /** The call has ended, and the listener has been notified of that. */
   | { readonly kind: "over"; readonly call?: undefined };

@@ -3,12 +3,12 @@ import { failure, invalidOption } from "../errors/errors.ts";
 import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
 
-/** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
+/** Limit on the input that is kept until the agent has received it, in bytes. At the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Limit on input in flight to the agent. The agent stops reading frames while more input than this limit waits for the
- * command. It would then also not read acknowledgements of output, which use the same stream, and the command may be
- * blocked until the agent has read them.
+ * Limit on input in flight to the agent, in bytes. The agent stops reading frames while more input than this limit
+ * waits for the command. It would then also not read acknowledgements of output, which use the same stream, and the
+ * command may be blocked until the agent has read them.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** Bytes of the window that each frame uses in addition to its data. */
@@ -48,8 +48,8 @@ export class KeptInput {
   }
 
   /**
-   * Resolves when the agent has acknowledged all input, when the command accepts no more input, when nothing was
-   * acknowledged for `quietMs`, or at the time limit.
+   * Waits until the agent has acknowledged all input, or the command accepts no more input. Also resolves at the time
+   * limit, or earlier if the agent has acknowledged nothing for `quietMs`.
    */
   async allTaken(quietMs: number, limitMs: number): Promise<void> {
     const { promise, resolve } = deferred<undefined>();
@@ -176,11 +176,14 @@ type Output = "stdout" | "stderr";
 /** Offsets in both outputs. */
 export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
 
-/** The offsets before the agent's first answer. */
+/** Offsets of a call that the agent has not answered yet, and that therefore has no output. */
 export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
 
 interface Position {
-  /** Offset of the first byte that the agent sent of this output, plus the size of the gaps that its reader has passed. */
+  /**
+   * Base of the reader's offset in the output: the number of read bytes is added to it. It is the offset of the first
+   * byte that the agent sent, plus the sizes of all gaps that the reader has passed.
+   */
   before: number;
   receivedBytes: number;
   /** Gaps that the reader may not have reached yet. `after` is the number of bytes that were received before the gap. */

@@ -74,12 +74,12 @@ export function isGone({ reason }: GuestError): boolean {
   return reason === "EXEC_UNKNOWN";
 }
 
-/** The error of a command that the agent ends, because its caller has cancelled it. */
+/** Creates the error that the caller of a command gets after cancelling the command. */
 export function hungUp(): GuestError {
   return failure("CANCELLED", "HUNG_UP", "the command was cancelled: the agent sends SIGHUP to it");
 }
 
-/** The error of a cancelled command that the agent may not have ended. */
+/** Creates the error for a cancelled command that the agent may not have ended. */
 export function cancelUnconfirmed(name: string, cause: GuestError): GuestError {
   const message = `the cancelled command may still be running: ${cause.message}; call commands.end("${name}")`;
   return failure("CANCELLED", "CANCEL_UNCONFIRMED", message, cause);

@@ -156,10 +156,10 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   /**
-   * Cancels the call. `wait()` rejects with HUNG_UP at once, without an exit code. The agent then sends SIGHUP to the
-   * command's session, and SIGKILL 5 s later: until then, a command that ignores SIGHUP still runs and may write files.
-   * An abort, `await using` and leaving a loop over an output end the command in the same way. To wait for the
-   * command's end, call `kill()` instead, and then `wait()`.
+   * Cancels the call, which ends the command. `wait()` rejects with HUNG_UP at once, without an exit code. The agent
+   * sends SIGHUP to the command's session, and SIGKILL 5 s later. In these 5 s, a command that ignores SIGHUP may still
+   * write files. An abort, `await using` and leaving a loop over an output have the same effect. To wait until the
+   * command has ended, call `kill()` and then `wait()` instead.
    */
   cancel(): void {
     this.#abandoned ??= { error: hungUp() };
@@ -235,7 +235,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   async #checkedResult(): Promise<CommandResult> {
-    // Even after the command's end, an abort must end the wait for a callback whose promise does not settle.
+    // A reader callback may return a promise that never settles. An abort must end the wait for that promise, even if
+    // the command has already ended.
     const read = this.#signal === undefined ? this.#read : orAborted(this.#read, this.#signal);
     const [result] = await Promise.all([this.#end.promise, read]);
     if (this.#checked === undefined || result.exitCode === 0) return result;

@@ -107,7 +107,7 @@ export class OutputStream extends Readable {
   /** Adds the next received bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#add(this.#text === undefined ? bytes : this.#text.write(bytes));
-    // Report a read, because the reader of a flowing stream has received the bytes by now.
+    // Report the bytes as read, because the reader of a flowing stream has already received them.
     this.#onRead?.();
   }
 
@@ -234,7 +234,8 @@ class TextPieces {
 function readBytes({ text, bytes }: { readonly text: string; readonly bytes: number }, characters: number): number {
   if (characters === 0 || Buffer.byteLength(text) !== bytes) return 0;
   const first = text.slice(0, characters);
-  // Half of a surrogate pair is not a character.
+  // If the text ends with the first half of a surrogate pair, do not count that half: its character was not read
+  // completely.
   return Buffer.byteLength(/[\uD800-\uDBFF]$/.test(first) ? first.slice(0, -1) : first);
 }
 

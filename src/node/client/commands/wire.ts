@@ -55,14 +55,14 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Frames after the first one are queued here until the call has its HTTP/2 stream. They cannot be written earlier,
-   * because only that stream can discard them if the command ends first. Undefined once the call has its stream or has
-   * ended.
+   * Frames after the first one wait here until grpc-js has created the call's HTTP/2 stream. If the command ends first,
+   * frames must be discarded, which is only possible on that stream (see `discardLateWrites`). Undefined once the call
+   * has its stream or has ended.
    */
   #held: HeldFrame[] | undefined = [];
   /**
-   * The time limit at which the call was cancelled because the agent had not answered; undefined if the call was not
-   * cancelled for this reason.
+   * Set to the time limit, in milliseconds, when the call is cancelled because the agent has not answered in time.
+   * Otherwise undefined.
    */
   #exceededMs: number | undefined;
   /** Whether the call's headers had been sent when the time limit cancelled the call. */

@@ -1,8 +1,8 @@
 import { GuestError, type GuestStatus } from "./errors.ts";
 
 /**
- * Statuses that grpc-js uses both for a failed connection and for other failures. If neither the agent nor this library
- * has given a reason, such a status means that the connection failed.
+ * Statuses that grpc-js reports for a failed connection, but also for other failures. Such a status means a failed
+ * connection only if neither the agent nor this library has given a reason.
  */
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 
@@ -11,10 +11,15 @@ const TRANSIENT: ReadonlySet<string> = new Set(["AUTHORITY_REPLACED", "SHUTTING_
 
 /**
  * Whether reconnecting may succeed with the address and credentials that are current at the time of the attempt. True
- * if the connection was lost or could not be made, or if the agent has too many connections. Also true if the agent is
- * shutting down (SHUTTING_DOWN), because it may be restarting, as after a crash. Also true if the agent refuses the
- * token or the client's certificate: a restore or a renewal may so far have replaced these credentials on only one
- * side. Says nothing about whether the failed call was executed.
+ * in these cases:
+ *
+ * - The connection was lost or could not be made.
+ * - The agent has too many connections.
+ * - The agent is shutting down (SHUTTING_DOWN). It may be restarting, as after a crash.
+ * - The agent refuses the token or the client's certificate. A restore or a renewal may have replaced these credentials
+ *   on only one side so far.
+ *
+ * The result does not say whether the failed call was executed.
  */
 export function isTransient(error: unknown): error is TransientError {
   if (!(error instanceof GuestError)) return false;
@@ -24,7 +29,7 @@ export function isTransient(error: unknown): error is TransientError {
   return status === "UNAVAILABLE" || (BROKEN.has(status) && code === status);
 }
 
-/** Unlike GuestError, this type does not make a GuestError `never` where `isTransient` returns false. */
+/** Without this narrower type, TypeScript would infer `never` for a GuestError where `isTransient` is false. */
 type TransientError = GuestError & { readonly status: Exclude<GuestStatus, "DEADLINE_EXCEEDED"> };
 
 /**

@@ -54,8 +54,7 @@ async function* target(
       const { mode, uid, gid } = attributes;
       const head = { type: "directory", name, linkTarget: NONE, mode, uid, gid, size: 0 } as const;
       yield { ...head, mtimeNs: timeNs, mtimeSeconds: secondsNotBefore(timeNs), content: nothing() };
-      // Append ".", because readTree follows a link at the end of a path only if another component comes after the
-      // link.
+      // readTree does not follow a link that is the last component of a path. So append "." as the last component.
       const below = guest.readTree(joined(path, CURRENT_DIRECTORY), ({ rawName, errno }) =>
         fail({ rawName: joined(name, rawName), errno }),
       );

@@ -53,7 +53,7 @@ export class LeftOut {
     this.#onFailure?.({ name, rawName, errno, ...(local && { local }) });
   }
 
-  /** Adds a number of failed entries without names: an older agent names only the first 100. */
+  /** Counts further failed entries. Their names are not known, because an older agent names only the first 100. */
   addUnnamed(count: number): void {
     this.#failed += Math.max(0, count);
     this.#unnamed += Math.max(0, count);

@@ -55,7 +55,7 @@ export type UnreadEntry = EntryHead & { readonly type: FileType } & {
  */
 export type DirectoryEntry = ReadEntry | UnreadEntry;
 
-/** The depth that the request uses for Infinity; no tree has so many levels. */
+/** The depth that is sent in place of Infinity. It is larger than the depth of any directory tree. */
 const ALL_LEVELS = 2 ** 32 - 1;
 export const OPENDIR: Names<OpendirOptions> = {
   ...PLACE,

@@ -261,7 +261,7 @@ async function skipRest(pieces: AsyncGenerator<Piece>): Promise<void> {
   try {
     while ((await pieces.next()).done !== true);
   } catch (error) {
-    // Ignore that the content was incomplete, because the caller did not read it.
+    // The caller did not read this content, so it does not matter that some of it is missing.
     if (entryErrorOf(error) === undefined) throw error;
   }
 }

@@ -57,7 +57,7 @@ export interface SenderParts {
    * throws.
    */
   readonly onFailure: (entry: SentEntry, error: EntryError) => void;
-  /** Called for each entry when its item is sent. */
+  /** Called for each entry when its name and attributes are queued for sending. */
   readonly onSent?: ((entry: SentEntry) => void) | undefined;
 }
 

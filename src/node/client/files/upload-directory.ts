@@ -303,10 +303,10 @@ class Upload {
   }
 
   /**
-   * Returns the files that this call has written and that are still unchanged. Comparing size and modification time is
-   * not enough: a rollback of the guest may have restored an older file with the same size and modification time. The
-   * change time (ctime) of such an older file, which only the guest's kernel can set, is before the begin of this
-   * call.
+   * Returns the files that this call has written and that are still unchanged. The same size and modification time do
+   * not prove that a file is unchanged, because a rollback of the guest may have restored an older file with the same
+   * values. The change time (ctime), which only the guest's kernel sets, reveals an older file: it is earlier than the
+   * start of this call.
    */
   async #stillThere(): Promise<ReadonlyMap<string, SentFile>> {
     this.#noteWritten();

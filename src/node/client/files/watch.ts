@@ -75,7 +75,7 @@ export interface WatchParts {
   readonly channel: Channel;
   /** Creates a channel to the agent. */
   readonly dial: () => Promise<Channel>;
-  /** Whether to dial at every attempt. This is necessary if the credentials may have changed. */
+  /** Whether each attempt to reconnect calls `dial`. This is necessary if the credentials may have changed. */
   readonly alwaysDials: boolean;
 }
 

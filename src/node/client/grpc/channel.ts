@@ -39,7 +39,7 @@ import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
 import { deferred } from "../deferred.ts";
 
-/** Options that every method accepts. */
+/** Options of every method that calls the agent. */
 export interface CallOptions {
   /**
    * Aborting cancels the call. A command then ends as after `GuestProcess.cancel()`, and may still run for 5 s; a kept
@@ -100,7 +100,7 @@ export class Channel {
     return this.#liveness.wasConnected;
   }
 
-  /** What the client connects to, for the events of its connection. */
+  /** The address or bridge program of the client, as the events of its connection report it. */
   get target(): string {
     return this.#liveness.target;
   }
@@ -244,7 +244,7 @@ export class Channel {
     });
   }
 
-  /** Calls `tell` with the GuestError that `failure` returns. */
+  /** Converts the error with `failure` and passes the result to `tell`. This is for callers that cannot await a promise. */
   async explained(
     error: ServiceError,
     method: DescMethod,

@@ -59,7 +59,10 @@ function unwrapped(details: string): string {
     .trim();
 }
 
-/** Like `unwrapped`, but also rewords texts of OpenSSL and grpc-js that users would not understand. */
+/**
+ * Removes the words that grpc-js puts around the reason. Also rewords texts of OpenSSL and grpc-js that users would not
+ * understand.
+ */
 export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")

@@ -34,7 +34,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // Cancel the call first: `return` of a generator waits for its pending `next`, which may wait for the agent
       // indefinitely.
       left.abort();
-      // Report the end here, because `return` of a generator that was never started runs none of its code.
+      // If the generator was never started, its `return` runs none of its code. So call `onEnd` here.
       reception.onEnd?.(streamLeft());
       return values.return(undefined);
     },

@@ -18,13 +18,13 @@ interface Retries<Value> {
   readonly isEnough?: (value: Value) => boolean;
   /** Aborting ends the pause, and no further attempt begins. */
   readonly signal: AbortSignal | undefined;
-  /** What the client connects to, for the event of a retry. */
+  /** The address or bridge program of the client, as the event of a retry reports it. */
   readonly target?: string | undefined;
 }
 
 /**
- * Retries until `isEnough` accepts the value of an attempt. Settles like the last attempt, or rejects with GuestError
- * once the signal is aborted.
+ * Retries until `isEnough` accepts the value of an attempt, an attempt fails with a permanent error, or no time is
+ * left. Settles with the result of the last attempt. Rejects with GuestError if the signal is aborted.
  *
  * @param first an attempt that has already begun
  */

@@ -11,7 +11,10 @@ import { channel } from "node:diagnostics_channel";
  */
 export type ConnectionEvent =
   | (OfClient & { readonly event: "connecting" | "disconnected" })
-  /** `address` is present for a client with several addresses or a vsock address: it is one of these addresses. */
+  /**
+   * `address` is the address that was dialled. It is present only for a client with several addresses or a vsock
+   * address.
+   */
   | (OfClient & { readonly event: "connected"; readonly address?: string })
   | (OfClient & { readonly event: "failed"; readonly address?: string; readonly reason?: string })
   /** The client repeats a call. `target` is absent for the calls of a restore. */

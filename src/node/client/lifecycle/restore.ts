@@ -95,8 +95,8 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
 
 /**
  * Makes the agent of a restored guest run its restore steps, with fresh entropy and the current time. Retries while the
- * agent cannot be reached, or while its session is still frozen for a reason other than a refused spec file. Repeated
- * restore steps do no harm. Rejects with GuestError.
+ * agent cannot be reached. Also retries if the session is still frozen afterwards, unless `keepFrozen` is set or the
+ * agent has refused a spec file. Repeated restore steps do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
   checkOptions("the options of restoreDuties()", options, DUTIES);
@@ -196,8 +196,8 @@ async function dialled(
 
 /**
  * Whether the agent refused a spec file in the restore steps. If the steps were run with `keepFrozen`, the session then
- * stays frozen until a later run of the steps accepts the file. Without such a run, the session is killed at the end of
- * its freeze limit.
+ * stays frozen until the steps are run again and the agent accepts the file. If that does not happen within the time
+ * limit of the freeze, the session is killed.
  */
 export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): boolean {
   return degraded.split(";").includes(SPEC_REFUSED);
@@ -218,8 +218,8 @@ export interface RestoreOutcome {
   /** Result of the first restore steps. */
   readonly duties: DutiesResult;
   /**
-   * Whether the session had thawed by itself before these restore steps. If so, it ran with old random numbers and an
-   * old time, and clones of it may have drawn the same random numbers.
+   * Whether the session had thawed by itself before these restore steps. If so, it ran with the random numbers and the
+   * clock of the snapshot, and its clones may have drawn the same random numbers.
    */
   readonly thawedWithoutDuties: boolean;
   /**
@@ -288,9 +288,9 @@ export interface DoneDuties {
 }
 
 /**
- * Does the part of `restoreSequence` that follows the restore steps. A node that restores many guests can first run the
- * restore steps of all guests, which makes them safe, and then call this function for each of them. Rejects like
- * `restoreSequence`.
+ * Does what remains of `restoreSequence` after the restore steps. A node that restores many guests can first run the
+ * restore steps of all guests, so that no two clones draw the same random numbers, and then call this function for each
+ * guest. Rejects like `restoreSequence`.
  */
 export async function finishRestore(
   dial: Dial,

@@ -1,7 +1,7 @@
 /**
- * The workload of a sandbox: the message `Process` of the contract (process.proto), in the JSON form of protobuf. That
- * form accepts two spellings of each field name; give only one of them. The agent checks the values, and does not start
- * if it refuses one.
+ * The workload of a sandbox: the message `Process` of process.proto, in the JSON form of protobuf. That form accepts
+ * two spellings of each field name; give only one of them. The agent checks the values, and does not start if it
+ * refuses one.
  */
 export interface ProcessSpec {
   /**
@@ -24,14 +24,14 @@ export interface ProcessSpec {
   readonly user?: string | undefined;
   /** Command that checks whether the workload is ready. Default: the workload is ready as soon as it runs. */
   readonly readyCmd?: ReadyCommandSpec | undefined;
-  /** The same as `readyCmd`. */
+  /** Other spelling of `readyCmd`. */
   readonly ready_cmd?: ReadyCommandSpec | undefined;
   /**
    * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After
    * this time they get SIGKILL. Default: 10 s; in `startTestAgent`, 1 s.
    */
   readonly stopGraceMs?: number | undefined;
-  /** The same as `stopGraceMs`. */
+  /** Other spelling of `stopGraceMs`. */
   readonly stop_grace_ms?: number | undefined;
   /** Where the workload's standard output and error go. Default: `inherit`. */
   readonly output?: ProcessOutputSpec | undefined;
@@ -43,14 +43,14 @@ export interface ReadyCommandSpec {
   readonly args: readonly string[];
   /** Pause from the end of one run to the start of the next run, in milliseconds. Default: 1 s. */
   readonly intervalMs?: number | undefined;
-  /** The same as `intervalMs`. */
+  /** Other spelling of `intervalMs`. */
   readonly interval_ms?: number | undefined;
   /**
    * Time that one run may take, in milliseconds. After this time, the run counts as failed, and its processes get
    * SIGTERM, and SIGKILL 2 s later. Default: 5 s.
    */
   readonly timeoutMs?: number | undefined;
-  /** The same as `timeoutMs`. */
+  /** Other spelling of `timeoutMs`. */
   readonly timeout_ms?: number | undefined;
 }
 
@@ -66,19 +66,19 @@ export interface ProcessOutputSpec {
 export interface KeepOutputSpec {
   /** Size of the buffer for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
-  /** The same as `bufferBytes`. */
+  /** Other spelling of `bufferBytes`. */
   readonly buffer_bytes?: number | undefined;
 }
 
-/** The hooks of a sandbox: the message `Hooks` of the contract (process.proto), in the same form as `ProcessSpec`. */
+/** The hooks of a sandbox: the message `Hooks` of process.proto, in the same form as `ProcessSpec`. */
 export interface HooksSpec {
   /** Runs before a snapshot or standby, so that the workload can reach a consistent state. Default: no such hook. */
   readonly preSnapshot?: HookSpec | undefined;
-  /** The same as `preSnapshot`. */
+  /** Other spelling of `preSnapshot`. */
   readonly pre_snapshot?: HookSpec | undefined;
   /** Runs after a restore, once the restore steps have ended. Default: no such hook. */
   readonly postRestore?: HookSpec | undefined;
-  /** The same as `postRestore`. */
+  /** Other spelling of `postRestore`. */
   readonly post_restore?: HookSpec | undefined;
 }
 

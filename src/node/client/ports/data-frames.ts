@@ -37,8 +37,8 @@ export class DataFrames {
 
   /**
    * Takes over the data frames of a call whose headers have arrived. `onBytes` receives the data as it arrives;
-   * `isLast` marks the end of a frame. Returns undefined if a different version of grpc-js keeps the stream elsewhere:
-   * then grpc-js handles all frames.
+   * `isLast` is true for the last data of a frame. Returns undefined if this version of grpc-js keeps the HTTP/2 stream
+   * in an unknown place; then grpc-js handles all frames.
    */
   static of(
     call: ClientDuplexStream<never, unknown>,

@@ -52,8 +52,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
   /**
-   * The time limit at which the call was cancelled because the tunnel was not open yet; undefined if the call was not
-   * cancelled for this reason.
+   * Set to the time limit, in milliseconds, when the call is cancelled because the tunnel was not opened in time.
+   * Otherwise undefined.
    */
   #exceededMs: number | undefined;
   /** Number of received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
@@ -190,8 +190,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Allows the agent to send as many bytes as the reader has read, in steps of half a window, so that few frames are
-   * sent.
+   * Reports to the agent how many bytes the reader has read, so that the agent may send as many more. To send few
+   * frames, reports only when the reader has read at least half a window.
    */
   #returnWindow(): void {
     const takenBytes = this.#cameBytes - this.readableLength - this.#returnedBytes;

@@ -10,7 +10,7 @@ export const READ_BYTES: number = 192 * 1024;
  * would consist of large, mostly empty buffers, and use many times the memory of its data.
  */
 const LARGE_BYTES = READ_BYTES / 4;
-/** Limit on free buffers that are kept: as many as a tunnel's queue can contain. */
+/** Limit on the free buffers that are kept for reuse. The queue of one tunnel can contain this many buffers. */
 const FREE_BUFFERS = 6;
 
 /**

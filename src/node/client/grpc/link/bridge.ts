@@ -22,7 +22,7 @@ export class BridgeLink implements Link {
   };
   readonly #listener: PrivateListener;
   #failure: Cause | undefined;
-  /** Whether `#failure` was caused by the end of a bridge command. */
+  /** Whether `#failure` says why a bridge command has ended. If so, messages of later commands do not replace it. */
   #hasEnded = false;
 
   /** Throws GuestError if the command is missing or the directory for the socket cannot be created. */
@@ -33,8 +33,9 @@ export class BridgeLink implements Link {
     // Do not print the value of the variable in the message, because it may be a secret.
     for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
     const accepted = (socket: Socket): void => {
-      // Report this failure until the agent answers. If an earlier command has ended with a failure, keep that failure:
-      // grpc-js soon starts the next command, and the failure of a command that has printed nothing yet says less.
+      // Until the agent answers, the failure of a connection is that the command does not answer. If an earlier command
+      // has ended with a failure, keep that failure instead, because it says more: grpc-js soon starts the next
+      // command, which has printed nothing yet.
       this.#failure ??= bridgeFailed(`the bridge command ${program} does not answer`);
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;
@@ -68,9 +69,11 @@ const COMPLAINT_CHARS = 1_000;
  * standard output to the socket. Both pipes pass on EOF and backpressure. Neither the command nor the socket keeps this
  * process alive.
  *
- * Calls `tell` with the reason and `isFinal` when the command fails, before the connection ends. Until the command
- * speaks HTTP/2, also calls `tell` without `isFinal`, for each message of the command on standard error. As soon as the
- * command speaks HTTP/2, calls `tell` with undefined and `isFinal`, because any earlier failure is then obsolete.
+ * Calls `tell` in these cases:
+ *
+ * - When the command fails: with the reason and `isFinal`, before the connection ends.
+ * - When the command prints a message on standard error before it speaks HTTP/2: with that message, without `isFinal`.
+ * - When the command begins to speak HTTP/2: with undefined and `isFinal`, because earlier failures are obsolete.
  */
 function joinToCommand(
   socket: Socket,

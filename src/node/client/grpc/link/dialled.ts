@@ -45,7 +45,7 @@ export class DialledLink implements Link {
   readonly credentials: ChannelCredentials = credentials.createInsecure();
   readonly options: ChannelOptions = {};
   readonly #endpoints: readonly Endpoint[];
-  /** What the client connects to, for the events of the connection. */
+  /** The addresses of the client, as the events of the connection report them. */
   readonly #name: string;
   readonly #limitMs: number;
   readonly #listener: PrivateListener;
@@ -121,7 +121,7 @@ export class DialledLink implements Link {
         debug("%s: connected after %d ms", endpoint.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
-        // Any other error means that this process lacks the resources for an attempt.
+        // An error that is not an AttemptError means that this process lacks the resources for an attempt.
         const reason: Cause =
           error instanceof AttemptError ? error.reason : { code: "ADDRESS_UNREACHABLE", message: messageOf(error) };
         const cause = atEndpoint(endpoint, reason);

@@ -3,7 +3,7 @@ import type { Cause } from "../grpc-texts.ts";
 
 /** A way to connect to an agent through grpc-js, which can also explain why there is no connection. */
 export interface Link {
-  /** The target in the syntax of grpc-js. */
+  /** The address that grpc-js dials, in the syntax of grpc-js. */
   readonly target: string;
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;

@@ -27,18 +27,24 @@ const EVENTS: ReadonlyMap<connectivityState, "connecting" | "connected" | "faile
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**
- * Detects dead connections while they have calls in progress: a connection is dead if it has received no bytes for 20
- * s, not even an answer to three pings. grpc-js's own keepalive is not used, because Node sends no pings on a
- * connection that drains after a GOAWAY frame, and the keepalive would then drop the calls on it. On such a connection
- * this class sends SETTINGS instead, which the peer must acknowledge as well (RFC 9113, 6.5.3). Also limits the time
- * until a connection is ready, because grpc-js has no such limit.
+ * Detects dead connections while they have calls in progress. A connection is dead if it has received no bytes for 20
+ * s, not even an answer to three pings.
+ *
+ * This replaces the keepalive of grpc-js. Node sends no pings on a connection that drains after a GOAWAY frame, and the
+ * keepalive would then drop the calls on that connection. This class sends SETTINGS there, which the peer must
+ * acknowledge as well (RFC 9113, 6.5.3).
+ *
+ * Also limits the time until a connection is ready, because grpc-js has no such limit.
  */
 export class Liveness {
   readonly connectTimeoutMs: number;
-  /** What the client connects to, for the events of the connection. */
+  /** The address or bridge program of the client, as the events of the connection report it. */
   readonly target: string;
   readonly #client: Client;
-  /** Sockets on which grpc-js is making connections, with their timeout timers. */
+  /**
+   * Sockets on which grpc-js is connecting. The value of each is the timer that ends the attempt; undefined if there is
+   * no time limit.
+   */
   readonly #sockets = new Map<Socket, NodeJS.Timeout | undefined>();
   /**
    * Connections that have been ready, including those that drain. The value of each has the number of checks since the
@@ -84,8 +90,8 @@ export class Liveness {
   }
 
   /**
-   * Returns the cause CONNECTION_LOST if the message of a failed call is the one with which this class closes silent
-   * connections. Returns undefined for any other message.
+   * Returns the cause CONNECTION_LOST if a call failed because this class has closed its silent connection, as the
+   * message of the error shows. Returns undefined for any other message.
    */
   lossOf(message: string): Cause | undefined {
     return message === this.#silence ? { code: "CONNECTION_LOST", message } : undefined;
@@ -139,7 +145,7 @@ export class Liveness {
     if (quietChecks > PINGS * PING_CHECKS) {
       const seconds = (quietChecks * CHECK_INTERVAL_MS) / 1_000;
       this.#silence = `the agent has not answered for ${seconds} s (${PINGS} pings)`;
-      // grpc-js treats ETIMEDOUT as a lost connection and forwards the message to the calls.
+      // grpc-js treats ETIMEDOUT as a lost connection. The calls on the connection fail with the message of this error.
       connection.destroy(Object.assign(new Error(this.#silence), { code: "ETIMEDOUT" }));
     } else if (connection.closed) connection.settings({});
     else connection.ping(() => undefined);

@@ -39,8 +39,8 @@ const OPTIONS: ChannelOptions = {
   // but never its credentials.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
-  // A sandbox boots in tens of milliseconds, so with the default pause of a second, most of the time would be spent
-  // waiting.
+  // By default, grpc-js waits a second before it tries to connect again. A sandbox boots in tens of milliseconds, so a
+  // client would spend most of the time waiting.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
 };

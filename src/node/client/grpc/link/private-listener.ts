@@ -8,7 +8,7 @@ import type { Cause } from "../grpc-texts.ts";
 
 /** A listening unix socket in a new directory, which only this user can access. */
 export interface PrivateListener {
-  /** The socket in the syntax of grpc-js. */
+  /** Address of the socket, in the syntax of grpc-js. */
   readonly target: string;
   /** Accepts no more connections and removes the socket. */
   close(): void;
