@@ -41,8 +41,8 @@ export class DeferredDirectories implements Disposable {
   }
 
   /**
-   * Removes and yields all directories. The last one comes first, because setting the mode of a directory may make the
-   * directories in it inaccessible.
+   * Takes all directories out of this list and yields them, the last one first. A directory thus comes after the
+   * directories in it, because its final mode may make them inaccessible.
    */
   *takeReversed(): Generator<DeferredDirectory> {
     yield* this.#held.toReversed();

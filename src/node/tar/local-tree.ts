@@ -212,7 +212,10 @@ export class LocalTarEntry implements TarHeader {
     this.mtimeSeconds = secondsNotBefore(stats.mtimeNs);
   }
 
-  /** Whether `readInto` should be used instead of `pieces`. */
+  /**
+   * Whether to read the content at once with `readInto`, because it is small or already in memory. Otherwise use
+   * `pieces`.
+   */
   get isSmall(): boolean {
     return this.size <= SMALL_BYTES || this.#generated !== undefined;
   }

@@ -17,8 +17,8 @@ export function partsOf(name: Buffer): string[] {
 const UNCLEAN = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
 /**
- * Whether `partsOf` accepts the name and the name has no empty part and no ".". The agent sends only names for which
- * this is true.
+ * Whether the name has the form in which the agent sends names: relative, without a NUL, and without an empty part, "."
+ * or "..".
  */
 export function isCleanName(name: Buffer): boolean {
   return !UNCLEAN.test(name.toString("latin1"));

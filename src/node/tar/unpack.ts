@@ -60,8 +60,8 @@ export interface Unpacked {
 }
 
 /**
- * Limit on files that are remembered for hard links. A hard link to any further file counts as a link to a missing
- * file.
+ * Limit on the files that are remembered for later hard links. A hard link to a file that is not remembered is treated
+ * like a link to a missing file.
  */
 const LINKABLE = 1_000_000;
 
@@ -158,7 +158,10 @@ async function unpackEntry(target: UnpackTarget, entry: TarEntry, unpacked: Unpa
     );
 }
 
-/** The directory to unpack into. Paths below it are given as parts, which are latin1 strings. */
+/**
+ * The directory to unpack into. A path below it is given as a list of its parts. Each part is a latin1 string, because
+ * latin1 keeps every byte.
+ */
 class UnpackTarget implements Disposable {
   readonly umask: number;
   readonly missingFile: UnpackOptions["missingFile"];
@@ -216,8 +219,8 @@ class UnpackTarget implements Disposable {
   }
 
   /**
-   * Records that a missing file was written under another name. Further hard links to the missing file then become
-   * links to that name.
+   * Must be called when a hard link to a missing file was written as a separate file. Later hard links to the missing
+   * file then become links to the separate file.
    */
   substitute(missing: readonly string[], parts: readonly string[]): void {
     if (this.#files.has(parts.join("/"))) this.#files.set(missing.join("/"), parts.join("/"));

@@ -30,8 +30,8 @@ export async function* whole<Part extends Piece>(
 }
 
 /**
- * Yields the root directory and then its entries, with their content checked by `whole`. The root is yielded as soon as
- * the first entry has arrived, or, if there are no entries, at the end of the archive.
+ * Yields the root directory and then its entries; `whole` checks the content of the entries. The root is yielded as
+ * soon as the first entry has arrived, or, if there are no entries, at the end of the archive.
  */
 export async function* withRoot<Entry extends TarEntry>(
   root: () => Entry,

@@ -23,7 +23,8 @@ export function entryHead(header: TarHeader): Buffer {
   if (uid >= OWNER_LIMIT) values.set("uid", Buffer.from(String(uid)));
   if (gid >= OWNER_LIMIT) values.set("gid", Buffer.from(String(gid)));
   const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds)) * NS_PER_SECOND;
-  // The header has room only for whole seconds. With a time rounded down, the copy would be older than its source.
+  // The header has room only for whole seconds, so a fraction needs a pax record. Without the fraction, the copy would
+  // be older than its source.
   if (mtimeSeconds < 0 || mtimeSeconds >= OCTAL_LIMIT || timeNs % NS_PER_SECOND !== 0n)
     values.set("mtime", Buffer.from(decimal(timeNs)));
   if (values.size === 0) return writeHeader(header);

@@ -48,8 +48,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   /** The allowed number of positional arguments. Default: "nothing". With "anything", `run` checks the number itself. */
   readonly takes?: Takes;
   /**
-   * Options whose values may be names that are not valid UTF-8 (raw-names.ts). If this list exists, even an empty one,
-   * positional arguments may be such names, too.
+   * Options whose values may be names that are not valid UTF-8 (raw-names.ts). If this list is given, positional
+   * arguments may be such names too, even if the list is empty.
    */
   readonly takesRawNames?: readonly string[];
   /**

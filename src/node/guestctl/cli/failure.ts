@@ -98,7 +98,10 @@ export function failureObject(error: unknown, advice?: Advice): object {
   return { error: { message: failureWords(error) } };
 }
 
-/** Returns the error's message, in which guestctl's name for an option replaces the library's name. */
+/**
+ * Returns the error's message. If it names an option of the library, replaces that name by guestctl's name for the
+ * option.
+ */
 function wordsOf(error: GuestError): string {
   const flag = flagOf(error);
   return flag === undefined ? error.message : error.messageWith(flag);

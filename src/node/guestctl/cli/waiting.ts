@@ -14,10 +14,7 @@ export interface Timed<Value> {
   readonly durationMs: number;
 }
 
-/**
- * Functions that each end the display of an operation in progress. The function of the operation that began last is at
- * the end.
- */
+/** For each operation that is in progress, a function that ends its display. The operation that began last comes last. */
 const shownWaits: (() => void)[] = [];
 
 /**

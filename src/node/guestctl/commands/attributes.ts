@@ -37,8 +37,8 @@ export async function changeEach(
   for (const path of paths) {
     const present = await client.files.stat(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === "directory";
-    // The entries in a directory are changed before the directory itself, because the agent may have no access to them
-    // after the directory was changed.
+    // Change the entries in a directory before the directory itself: once the directory has its new attributes, the
+    // agent may have no access to its entries.
     if (values.recursive === true && isDirectory) {
       const { value } = await waitedFor(`change everything below ${path}`, host, (note) =>
         below({ client, root: path, change: changeOf, note }, (json) => changed.push(json)),

@@ -72,7 +72,8 @@ ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
     const shown = new OutputWriter({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
-      // A gap at offset 0 is not reported, because users expect that output from before the first read may be missing.
+      // Unless --from-offset was given, do not report a gap at offset 0, because users do not expect that the agent
+      // still has the oldest output.
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) report(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };

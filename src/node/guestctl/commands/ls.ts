@@ -153,7 +153,8 @@ interface DirectoryText {
 async function writeDirectories(host: Host, { path, entries, style, heads, isFirst }: DirectoryText): Promise<void> {
   const directories = new Map<string, DirectoryEntry[]>([["", []]]);
   for (const entry of entries) {
-    // A directory that could not be read completely appears a second time in the listing, with the error.
+    // If a directory could not be read completely, the listing has a second entry for it, which has the error instead
+    // of the attributes. Skip this second entry.
     const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
     const holder = directories.get(parent) ?? [];
     const isTwice = entry.size === undefined && holder.some(({ name }) => name === entry.name);

@@ -32,13 +32,13 @@ export function processesOf({ processes }: ProcessList, names: readonly string[]
   return processes.filter((process) => names.some((name) => belongsTo(process, name)));
 }
 
-/** Whether the process has this id, or belongs to the kept command of this name, or to the workload. */
+/** Whether the name chooses the process. A name is a process id, the name of a kept command, or "workload". */
 function belongsTo({ pid, command }: SessionProcess, name: string): boolean {
   if (command?.kind === "kept" && command.name === name) return true;
   return name === String(pid) || (name === WORKLOAD && command?.kind === "workload");
 }
 
-/** The command that a process belongs to, in words. */
+/** Returns the table's cell for the command that a process belongs to; "-" if the command is not known. */
 export function commandWords({ command }: SessionProcess): string {
   if (command === undefined) return "-";
   const { kind, name, client } = command;

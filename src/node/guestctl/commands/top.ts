@@ -149,7 +149,10 @@ function compared(before: ProcessList, list: ProcessList, names: readonly string
     .toSorted((one, other) => other.cpuPercent - one.cpuPercent || other.rssBytes - one.rssBytes);
 }
 
-/** Like `processesOf`, but ignores a name whose command has ended since the first table was shown. */
+/**
+ * Like `processesOf`, but ignores a name that has no processes any more, because its command may have ended since the
+ * first table was shown.
+ */
 function ofNames(list: ProcessList, names: readonly string[]): readonly SessionProcess[] {
   return names.flatMap((name) => {
     try {

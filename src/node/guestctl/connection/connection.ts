@@ -76,8 +76,8 @@ function checkCredentialsOption(path: string | undefined): void {
 }
 
 /**
- * Whether a failure of `redial` may be temporary. It may be if the sandbox is suspended or its credentials are being
- * replaced, but not if the sandbox does not exist.
+ * Whether a failure to read the address and credentials again (`redial`) may be temporary. It may be if the sandbox is
+ * suspended or its credentials are being replaced, but not if the sandbox does not exist.
  */
 export function isDialError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
@@ -103,7 +103,10 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
   }
 }
 
-/** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
+/**
+ * For --verbose: prints which agent guestctl connects to and with which credentials. From then on, each step of the
+ * connection is printed too.
+ */
 async function reportTarget(target: AgentTarget, host: NodeJS.Process): Promise<void> {
   const { bridge, credentials, serverName } = target;
   // Import this module only here, because few command lines need it.

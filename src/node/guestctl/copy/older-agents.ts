@@ -121,7 +121,7 @@ export class GuestTarget {
     });
   }
 
-  /** The entry's path, relative to `beneath`. */
+  /** Path of an entry, relative to the directory `beneath`. */
   #pathOf(name: Buffer): Buffer {
     const [first = CURRENT_DIRECTORY, second] = [this.#top, name].filter((part) => part.length > 0);
     return second === undefined ? first : Buffer.concat([first, SLASH, second]);

@@ -3,7 +3,7 @@ import type { GuestClient } from "../../client/index.ts";
 import type { Owners } from "../../tar/index.ts";
 import { type Host, LONG_MS, printable, sizeWords } from "../cli/index.ts";
 
-/** Parameters of a copy. */
+/** What all steps of a copy share. */
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
@@ -15,7 +15,7 @@ export interface CopyContext {
   readonly options: CopyOptions;
 }
 
-/** The options of the command line. */
+/** Options of a copy, from the command line. */
 export interface CopyOptions {
   /** Create missing directories above the destination. */
   readonly makesParents: boolean;
@@ -41,7 +41,7 @@ export interface CopyOptions {
   readonly isQuiet: boolean;
 }
 
-/** Parameters for copying one source. */
+/** What the copy of a single source needs. */
 export interface CopyParts extends CopyContext {
   readonly progress: Progress;
 }

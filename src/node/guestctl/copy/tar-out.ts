@@ -151,7 +151,10 @@ async function* nothing(): AsyncGenerator<Buffer> {
   // No content.
 }
 
-/** Yields a path that is not a directory as the only entry, under its own name. */
+/**
+ * Yields the content of the archive for a path that is not a directory: a single entry with the path's last component
+ * as its name.
+ */
 async function* single(parts: TreeParts, remote: string, attributes: FileAttributes): AsyncGenerator<TarEntry> {
   const type = tarTypeOf(attributes.type);
   if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);

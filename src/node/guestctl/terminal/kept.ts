@@ -23,9 +23,8 @@ interface KeptAttachment {
 }
 
 /**
- * Attaches to a kept command so that the call survives a lost connection, and reports each lost connection. guestctl
- * tries to reconnect for ten minutes, or without a limit at a terminal, where the user can disconnect with the escape
- * key.
+ * Attaches to a kept command. If the connection is lost, guestctl reports that and tries to reconnect for ten minutes.
+ * At a terminal it tries without a limit, because the user can disconnect with the escape key.
  *
  * @param open makes the call with the given options
  */

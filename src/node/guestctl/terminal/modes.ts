@@ -11,13 +11,16 @@ const BEGINNING = new RegExp(String.raw`${ESCAPE}(?:\[(?:[?<>!][\d;]*)?)?$`);
 const LONGEST_BEGINNING = 64;
 
 /**
- * Modes that are off by default and are undone if they were switched on: cursor keys, mouse, focus, alternate screens,
- * bracketed paste.
+ * Modes that are off by default: cursor keys, mouse, focus, alternate screens, bracketed paste. If the program has
+ * switched one of them on, it is switched off again.
  */
 const OFF_BY_DEFAULT: ReadonlySet<string> = new Set(
   [1, 9, 47, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004, 2026, 2031].map(String),
 );
-/** Modes that are on by default and are undone if they were switched off: the visible cursor, and line wrapping. */
+/**
+ * Modes that are on by default: the visible cursor, and line wrapping. If the program has switched one of them off, it
+ * is switched on again.
+ */
 const ON_BY_DEFAULT: ReadonlySet<string> = new Set(["7", "25"]);
 
 /**

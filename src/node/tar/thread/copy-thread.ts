@@ -18,7 +18,7 @@ export class CopyThread implements Disposable {
   readonly #worker: Worker;
   #isDisposed = false;
 
-  /** @param transferred ports that the job contains */
+  /** @param transferred the MessagePorts in the job, which must be transferred to the thread */
   constructor(job: Job, { onReport, onFailure }: ThreadEvents, transferred: readonly MessagePort[] = []) {
     // Options of this process, such as --import, are not for the thread.
     this.#worker = new Worker(THREAD_MODULE, {

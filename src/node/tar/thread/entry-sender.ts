@@ -25,7 +25,7 @@ export interface NoEntry {
   readonly data: Buffer;
 }
 
-/** An item to send: an entry, a record about an entry that is not sent, or undefined, for which nothing is sent. */
+/** What to send for an entry: the entry, or a record that says why the entry is missing. For undefined, nothing is sent. */
 export type SentEntry = TarEntry | LocalTarEntry | NoEntry | undefined;
 
 type Step = IteratorResult<SentEntry, unknown>;
@@ -48,7 +48,7 @@ export class EntrySender {
   /**
    * Must be called when the other thread reports that it has processed this many bytes.
    *
-   * @param memory memory that the other thread returns, which is used again
+   * @param memory the memory in which the bytes were sent; it is used for a later batch
    */
   acknowledge(bytes: number, memory?: ArrayBuffer): void {
     this.#inFlightBytes -= bytes;
@@ -168,7 +168,7 @@ export class EntrySender {
       await this.#put("data", NO_ENTRY, piece.subarray(at, at + BATCH_BYTES));
   }
 
-  /** Sends the failure of an entry's content. Rethrows errors that end the whole copy. */
+  /** Reports to the other thread that an entry's content could not be read. Rethrows errors that end the whole copy. */
   async #endContent({ name }: TarHeader, error: unknown, onContentFailure: (name: Buffer) => void): Promise<void> {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;

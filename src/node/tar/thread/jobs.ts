@@ -27,7 +27,7 @@ export interface OfferedEntry {
   readonly mtimeNs: bigint;
 }
 
-/** The objects through which a thread asks a filter in another thread and waits for its answers. */
+/** With these objects, a thread asks a filter in another thread about entries, and waits for the filter's answers. */
 export interface FilterLink {
   /** Receives the answers. */
   readonly port: MessagePort;

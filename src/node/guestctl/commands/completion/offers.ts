@@ -122,7 +122,7 @@ async function guestPaths(client: GuestClient, prefix: string): Promise<string[]
   const begin = start.slice(directory.length);
   const paths: string[] = [];
   for await (const { name, type } of client.files.opendir(directory, { requestTimeoutMs: PATIENCE_MS })) {
-    // As for local files, hidden names are offered only if the user has typed the dot.
+    // Offer hidden names only if the user has typed the dot, as a shell does for local files.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
     paths.push(`${directory}${name}${type === "directory" ? "/" : ""}`);
   }
