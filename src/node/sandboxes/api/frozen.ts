@@ -33,10 +33,12 @@ const SILENT_AT_A_TIME = 256;
  */
 const HOOKS_AT_A_TIME = 128;
 /**
- * How many restores are completed concurrently (connection, hook and Health). Each restore occupies a place only for a
- * quarter of a second, so that long hooks do not delay other sandboxes. While this process is starved of CPU time,
- * there are only four places, and a restore occupies one for about 8 s. With more concurrent restores, connections
- * would miss their deadlines, and supervising the restores (`whileUp`) would use up the CPU time.
+ * Limits how many restores are completed concurrently (connection, hook and Health).
+ *
+ * Normally there are 16 places, and a restore frees its place after a quarter of a second, so that long hooks do not
+ * delay other sandboxes. While this process is starved of CPU time, there are four places, and a restore frees its
+ * place after about 8 s. With more concurrent restores, connections would miss their deadlines, and supervising the
+ * restores (`whileUp`) would use up the CPU time.
  */
 const COMPLETIONS = { places: 16, placesIfStarved: 4, limitMs: 250, starvedShare: 0.125 };
 
@@ -184,9 +186,9 @@ export class Frozen {
   }
 
   /**
-   * Returns the entry and the listed instance of a sandbox. Returns undefined if the instance was not running when it
-   * was listed, if the entry has changed since, or if a publication is incomplete; the caller must then query the
-   * daemon.
+   * Returns the entry of a sandbox, and its instance from the sweep's listing. Returns undefined if the listing is not
+   * enough, so that the caller must query the daemon. This is the case if the instance was not running, if the entry
+   * has changed since, or if the outcome of a suspension or a publication is not known.
    */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
@@ -233,8 +235,9 @@ export class Frozen {
   }
 
   /**
-   * Runs the restore steps of a sandbox whose agent was silent before. Rejects with AGENT_UNREACHABLE, or with
-   * AGENT_ENDED if its instance is off.
+   * Runs the restore steps of a sandbox whose agent has not answered the first attempt. Makes further attempts until
+   * the agent answers or the node's `reachTimeoutMs` is over. Rejects with AGENT_UNREACHABLE, or with AGENT_ENDED if
+   * the sandbox's instance is off.
    */
   #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;

@@ -91,7 +91,7 @@ function namesOf(entries: readonly JournalEntry[]): Record<TaggedResource["kind"
   };
 }
 
-/** The objects that were recorded in another journal of this node. */
+/** Returns the objects that have this node's tag, but that were created with a journal other than the current one. */
 export function foreignResources({ journal }: DaemonParts, { all }: NodeResources): readonly TaggedResource[] {
   return all.filter(({ tags: { [JOURNAL_TAG]: maker } }) => maker !== undefined && maker !== journal.id);
 }

@@ -9,7 +9,7 @@ import { checkDuration, SandboxError, sandboxError } from "../substrate/index.ts
  */
 const AT_A_TIME = 8;
 
-/** Options of `Sandboxes.rotateAll`. */
+/** Options of `Sandboxes.rotateAll`, which rotates the credentials of all running sandboxes. */
 export interface RotateAllOptions {
   /** Rotate only credentials that were issued at least this many milliseconds ago. Default: rotate all. */
   readonly olderThanMs?: number | undefined;

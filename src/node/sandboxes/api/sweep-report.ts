@@ -25,7 +25,10 @@ export interface SweepReport {
    * sandbox is also in `failed`.
    */
   readonly late: readonly string[];
-  /** Warnings about the sandboxes in `awakened`. In the warning CLOCK_OFF, `clockErrorMs` is the clock's error. */
+  /**
+   * Warnings about the sandboxes in `awakened`. Each has `clockErrorMs`, the error of the sandbox's clock, which the
+   * warning CLOCK_OFF is about.
+   */
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */
   readonly completed: readonly string[];
@@ -67,7 +70,7 @@ export class Report implements SweepReport {
 
   fail(name: string, error: unknown): void {
     const failure = sandboxError(error);
-    // An object that another process is working on is not a failure of this sweep.
+    // Another process is working on the object. The sweep skips the object, which is not a failure.
     if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
     const { code, nextStep, remedy } = failure instanceof SandboxError ? failure : INTERNAL;
     this.failed.push({ name, code, message: messageOf(failure), nextStep, remedy });

@@ -164,10 +164,13 @@ function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): 
 }
 
 /**
- * Removes agent volumes that are older than this node's volume and that no node uses. Whether a volume is used is
- * decided by tags. The daemon's own check is not enough, because it only refuses to delete volumes that an instance was
- * created with, and does not record the volumes of a fork (hypeman 8853445, lib/instances/create.go:444). Forks and
- * snapshots share the credential volume of their origin, and the tag of that volume names the agent volume.
+ * Removes agent volumes that are older than this node's volume and that no node uses.
+ *
+ * Tags show whether a volume is used: each credential volume has a tag with the id of its agent volume. Forks and
+ * snapshots share the credential volume of their origin, and therefore this tag.
+ *
+ * The daemon's own check is not enough. It refuses to delete the volumes that an instance was created with, but it does
+ * not record the volumes of a fork (hypeman 8853445, lib/instances/create.go:444).
  */
 async function sweepAgents(node: InstanceParts, report: Report): Promise<void> {
   for (const id of await node.agents.older()) {
@@ -195,7 +198,11 @@ async function sweepCredentials(node: InstanceParts, report: Report): Promise<vo
   }
 }
 
-/** Names of the credential directories that an entry has in its current phase. */
+/**
+ * Names of the credential directories that may belong to an entry. While it is being created, it may also have a
+ * directory with its origin's credentials. During a rotation, it may also have directories with the new and the old
+ * credentials.
+ */
 function directoriesOf(entry: JournalEntry): readonly string[] {
   const { name, phase } = entry;
   if (phase === "creating") return [name, parentOf(name)];

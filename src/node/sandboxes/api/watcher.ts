@@ -46,7 +46,7 @@ export class Watcher {
   #isReachable = true;
   /** Aborts the requests of a check. It never aborts an action. */
   readonly #end = new AbortController();
-  /** Number of consecutive failures, and in how many further rounds the sandbox is skipped because of them. */
+  /** Number of consecutive failed checks. Because of them, the sandbox is skipped in the next `#roundsOut` rounds. */
   #failures = 0;
   #roundsOut = 0;
   #checking: Promise<void> | undefined;

@@ -53,10 +53,10 @@ export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: 
 
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
- * frozen, because that session would run with the variables of its origin until its restore steps. Must be called
- * before the sandbox is resumed.
+ * frozen. Until its restore steps, such a session would run with the variables of its origin. Must be called before the
+ * sandbox is resumed.
  *
- * @param outcome the operation that was not carried out, for the error's message
+ * @param outcome word for the error's message, which says that nothing was forked or resumed
  */
 export function requireFrozen(
   { guests }: NodeParts,
@@ -160,8 +160,8 @@ function ranBefore(name: string): SandboxError {
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the variables that were written. Also rejects if a
- * session that should have stayed frozen ran before the variables were written.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the variables that were written. Also rejects if the
+ * session was frozen, but thawed by itself before the variables were written.
  */
 export async function requireInForce(
   client: GuestClient,
@@ -176,7 +176,7 @@ export async function requireInForce(
   throw new SandboxError("ENV_NOT_TAKEN", message);
 }
 
-/** Merges variables into the guest's process spec. Resolves with the previous content of the file. */
+/** Merges variables into the file with the guest's process spec. Resolves with the file's previous content. */
 export async function writeVariables(client: GuestClient, env: Variables): Promise<Buffer> {
   const { content, spec } = await readSpec(client, PROCESS_SPEC_PATH);
   const before: unknown = "env" in spec ? spec.env : {};

@@ -125,11 +125,14 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Name of the fork. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * Environment variables, as in `ResumeOptions`; the daemon does not receive them. They are merged into the
-   * Process.env that the fork has from its source. The session of the source must be frozen when it is suspended;
-   * otherwise the fork is rejected with NOT_FROZEN, unless `acceptUnfrozen` is true or `freeze` is "off". With `freeze:
-   * "on"`, the default, a standby or snapshot whose freeze fails has only a warning, and a later fork with `env` is
-   * rejected. With `freeze: "required"`, the standby or snapshot itself is rejected.
+   * Environment variables of the fork, as in `ResumeOptions`. They are merged into the Process.env that the fork has
+   * from its source. The daemon does not receive them.
+   *
+   * With `env`, the fork is rejected with NOT_FROZEN if the source's session was not frozen when the source was
+   * suspended. To accept such a source, set `acceptUnfrozen`, or set `freeze` to "off".
+   *
+   * A standby or snapshot with `freeze: "on"`, the default, succeeds with a warning if its freeze fails, and only a
+   * later fork with `env` is rejected. With `freeze: "required"`, the standby or snapshot itself is rejected.
    */
   readonly env?: Variables | undefined;
   /** Accept a fork whose random number generators could not be reseeded. */
@@ -161,10 +164,12 @@ async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEnt
 }
 
 /**
- * Gives a fork its own credentials and variables. The restore steps run twice. The first run ends the connections of
- * the origin and leaves the session frozen. Then the new files are written. The second run reads them and thaws the
- * session. Between the two runs the agent may accept any combination of old and new credentials, so all combinations
- * are tried. Resolves once the agent answers to the new credentials.
+ * Gives a fork its own credentials and variables, in three steps. First, the restore steps end the connections of the
+ * origin, and leave the session frozen. Second, the new files are written. Third, the restore steps run again: they
+ * read the new files and thaw the session.
+ *
+ * Between the two runs of the restore steps, the agent may accept any combination of old and new credentials, so all
+ * combinations are tried. Resolves once the agent answers to the new credentials.
  */
 async function finishFork(
   node: NodeParts,

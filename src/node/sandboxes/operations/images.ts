@@ -45,9 +45,9 @@ export function imageInfos(images: readonly Image[], daemonDirectory: string | u
 }
 
 /**
- * Finds in a listing the image that a reference names. The daemon finds an image by its tag only when the image is
- * ready (hypeman 8853445, lib/images/manager.go:512, :645-650), but lists it from the beginning under its full name
- * (lib/images/reference.go).
+ * Finds in a listing the image that a reference names. The listing has each image from the beginning, under its full
+ * name (hypeman 8853445, lib/images/reference.go). A request for a single image would not be enough, because the daemon
+ * finds an image by its tag only when the image is ready (lib/images/manager.go:512, :645-650).
  */
 export function listedImage(images: readonly Image[], reference: string): Image | undefined {
   const [first = "", ...rest] = reference.split("/");

@@ -59,7 +59,8 @@ async function askAgent(
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // The agent had already been asked to stop, so it is not known how much of the grace period is left.
+    // The agent was already stopping, so it is not known how much of the grace period is left. Allow it as much time as
+    // for an answer.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };

@@ -96,8 +96,8 @@ async function stateOf(node: InstanceParts, entry: SandboxEntry): Promise<KnownS
 }
 
 /**
- * Runs the restore steps after a failure. If the sandbox's state is unknown, waits less, because it may be suspended,
- * and then its agent cannot answer.
+ * Runs the restore steps after a failure. If the sandbox's state is unknown, waits only briefly for the agent: the
+ * sandbox may be suspended, and then its agent cannot answer.
  */
 async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.guests
@@ -266,7 +266,10 @@ export function inheritance(
   return { ...ofItself, agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock };
 }
 
-/** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next restore steps. */
+/**
+ * The journal entry of a sandbox whose PRE_SNAPSHOT hook has run. The sandbox counts as suspended until its restore
+ * steps are run.
+ */
 export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
 
 /**
@@ -296,7 +299,7 @@ export async function quiesced(
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health(callLimits(CALL_MS)),
   );
-  // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
+  // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws the session.
   node.operations.setRisk(entry.name, "its session is frozen until its restore steps run");
   await node.journal.put(suspending);
   try {
@@ -358,7 +361,7 @@ export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise
 
 /**
  * Waits until an instance has left the given states, or the time is up, and returns the instance. By default, waits
- * until the state is not "Unknown", which it is while the instance's hypervisor is busy.
+ * until the state is not "Unknown". It is "Unknown" while the instance's hypervisor is busy.
  */
 async function known(
   node: NodeParts,

@@ -15,7 +15,8 @@ export function isBeingSuspended({ asked }: SandboxEntry): boolean {
 /**
  * Waits until the daemon has completed a suspension that was requested by a process that has ended. After a standby,
  * the sandbox is suspended. After a snapshot or a fork, the daemon restores the sandbox; if it has failed to do so,
- * this function restores it. Resolves with the entry without its field `asked`.
+ * this function restores it. Then deletes `asked` from the entry, because nothing is pending any more, and resolves
+ * with the entry.
  */
 export async function settled(node: InstanceParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { asked, name } = entry;

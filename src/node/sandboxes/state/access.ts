@@ -247,9 +247,9 @@ export interface DialOptions {
   /** The sandbox's instance, if the caller has just listed it. This saves a request to the substrate. */
   readonly known?: Instance | undefined;
   /**
-   * Name of a credential set. The agent's certificate in that set is accepted even if it has expired, which is possible
-   * after a restore from an old snapshot. Use it only for the calls of a restore. Default: no expired certificate is
-   * accepted.
+   * Name of a credential set. The agent's certificate of that set is accepted even if it has expired, because the agent
+   * of a guest that was restored from an old snapshot may still have it. Use this only for the calls of a restore.
+   * Default: no expired certificate is accepted.
    */
   readonly expiredOf?: string;
   /** Time limit until the connection is ready, in milliseconds. Default: the client's own. */
@@ -270,8 +270,8 @@ export interface AwakenOptions {
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
   /**
-   * Secrets or variables that the sandbox uses until its restore steps. The warning NOT_FROZEN contains this text, such
-   * as "the previous environment variables".
+   * What the sandbox uses until its restore steps, in words for the warning NOT_FROZEN, such as "the previous
+   * environment variables".
    */
   readonly replaced?: string | undefined;
 }

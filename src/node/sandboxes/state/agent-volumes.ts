@@ -43,8 +43,8 @@ interface KnownArchive extends AgentVolume {
 export type OnUpload = (sentBytes: number, sizeBytes: number) => void;
 
 /**
- * The volumes that contain an agent. There is one for each archive that sandboxes were created with, and all nodes of a
- * substrate share it.
+ * The volumes that contain an agent. Each agent archive that sandboxes were created with has one volume, which all
+ * nodes of a substrate share.
  */
 export class AgentVolumes {
   readonly #substrate: Substrate;

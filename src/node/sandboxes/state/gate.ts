@@ -72,16 +72,17 @@ export class Gate {
 
 /** Number of timers into which a time limit is divided. */
 const TURNS = 10;
-/** How late a timer may be, as a share of its length, before this process counts as starved. */
+/** A timer that is late by more than this share of its delay shows that this process is starved of CPU time. */
 const LATE = 0.5;
 
 /**
- * Runs an action once the event loop has run without delay for `limitMs` in total. The time is divided among several
- * timers. A timer that fires late shows that this process is starved of CPU time, and may not have read answers that
- * have already arrived. Such a turn counts only as `starvedShare` of a turn. It does count, because otherwise silent
- * peers would delay all others while this process is starved all the time. Returns a function that cancels the action.
+ * Runs an action after `limitMs`, or later if this process is starved of CPU time. For this purpose, the time is
+ * divided among several timers. A timer that fires late shows that this process is starved, and that it may not have
+ * read answers that have already arrived. So a late timer counts only as `starvedShare` of a timer. It must count a
+ * little, because otherwise silent peers would delay all others while this process is starved all the time. Returns a
+ * function that cancels the action.
  *
- * @param onTurn called after each timer, with whether it was late
+ * @param onTurn called after each timer; `isLate` says whether the timer was late
  */
 function inTurns(
   { limitMs, starvedShare }: { readonly limitMs: number; readonly starvedShare: number },

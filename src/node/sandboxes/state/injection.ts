@@ -194,7 +194,10 @@ export class CredentialStore {
     );
   }
 
-  /** Packs the guest's credential files and both specs into a .tar.gz, from which the substrate creates a volume. */
+  /**
+   * Packs the guest's credential files, its process spec and its hooks spec into a .tar.gz, from which the substrate
+   * creates a volume.
+   */
   async archive(name: string, processSpec: ProcessSpec, hooksSpec: HooksSpec): Promise<Buffer> {
     const specs = [
       { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },

@@ -39,7 +39,7 @@ export interface Entry {
   readonly createdMs: number;
   readonly image: string;
   readonly hypervisor: string;
-  /** Id of the credential volume; a fork shares that of its origin. */
+  /** Id of the credential volume. A fork shares the credential volume of its origin. */
   readonly volumeId: string;
   /** Id of the agent's volume: `guest-agent-` and the digest of the archive. */
   readonly agentVolumeId: string;
@@ -47,8 +47,8 @@ export interface Entry {
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   /**
-   * Version of the agent in the sandbox. Snapshots and forks of the sandbox keep it. `agentVolumeId` identifies the
-   * build.
+   * Version of the agent in the sandbox. Snapshots and forks of the sandbox have the same version. Two builds may have
+   * the same version; `agentVolumeId` distinguishes them.
    */
   readonly agentVersion?: string | undefined;
   /**
@@ -84,7 +84,7 @@ export interface Publication {
 
 /** Records that a session was not frozen, and therefore ran before its restore steps. */
 export interface RanUnfrozen {
-  /** The operation that woke up the session or suspended it: "fork", "resume", … */
+  /** The operation that suspended or resumed the sandbox: "fork", "resume", … */
   readonly operation: string;
   /** When the session ran, as Unix time in milliseconds by the host's clock. */
   readonly atMs: number;
@@ -135,7 +135,10 @@ export interface SandboxEntry extends Entry {
    * its clones may have drawn the same random numbers and keys. Undefined if that never happened.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
-  /** Why the sandbox is suspended although nobody asked for it: it could not be resumed after a snapshot or fork of it. */
+  /**
+   * Why the sandbox could not be resumed after a snapshot or fork of it, so that it is suspended although nobody
+   * requested that.
+   */
   readonly asleepBecause?: string | undefined;
   /**
    * The operation that the daemon was asked for and whose outcome is not known; undefined if there is none. The daemon
@@ -316,7 +319,7 @@ export class Journal {
     this.#database.close();
   }
 
-  /** Changes an entry in the database, then in the cache. Resolves with whether a row was changed. */
+  /** Changes an entry in the database, then in the cache. Resolves with true if a row of the database was changed. */
   #run(name: string, body: string | undefined, change: () => { readonly changes: number | bigint }): Promise<boolean> {
     this.isChanged = true;
     const transaction = (): boolean => {

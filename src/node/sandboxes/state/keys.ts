@@ -29,9 +29,9 @@ export interface RestoreChoices {
    */
   readonly minAgentVersion?: string | undefined;
   /**
-   * Only with `env`: accept a session that was not frozen when it was suspended, although it may already have used the
-   * secrets that `env` replaces. Default: false. The operation then rejects such a session with NOT_FROZEN before
-   * anything is cloned or woken up, unless `freeze` is "off".
+   * Accept a session that was not frozen when it was suspended, although it may already have used the secrets that
+   * `env` replaces. Has an effect only with `env`. Default: false, so that the operation rejects such a session with
+   * NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
    */
   readonly acceptUnfrozen?: boolean | undefined;
 }

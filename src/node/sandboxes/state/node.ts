@@ -97,7 +97,7 @@ export interface InstanceParts extends DaemonParts {
   readonly instances: Instances;
 }
 
-/** All parts of a node: those of InstanceParts, and those that operations use to call the agents in the guests. */
+/** All parts of a node. The parts that InstanceParts does not have are for calls to the agents in the guests. */
 export interface NodeParts extends InstanceParts {
   readonly guests: GuestAccess;
   /** Limits the connections that are being established. */

@@ -36,7 +36,10 @@ export async function requireFeature(
   );
 }
 
-/** Major, minor and patch number, and an optional pre-release, which precedes its release (semver.org, 11). */
+/**
+ * Matches major, minor and patch number, and an optional pre-release such as "-rc.1". A pre-release is older than its
+ * release (semver.org, 11).
+ */
 const VERSION = /^(\d+)\.(\d+)\.(\d+)(-[\w.-]+)?$/;
 
 /**

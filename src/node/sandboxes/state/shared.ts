@@ -9,7 +9,7 @@ export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let next: Promise<Value> | undefined;
   const begin = (): Promise<Value> => {
     next = undefined;
-    // An aborted caller must not end the request of the others.
+    // The request must continue if one of the callers that share it is aborted.
     const answer = lasting(ask);
     running = answer.catch(() => undefined);
     return answer;

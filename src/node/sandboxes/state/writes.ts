@@ -7,7 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 const LIMIT_MS = 30_000;
 /** The longest pause between two tries. Pauses are random to keep two processes from colliding repeatedly. */
 const LONGEST_PAUSE_MS = 25;
-/** SQLITE_BUSY (sqlite3.h). The low byte of an extended error code is the primary code. */
+/** SQLITE_BUSY (sqlite3.h). An extended error code, such as SQLITE_BUSY_SNAPSHOT, has this value in its low byte. */
 const BUSY = 5;
 
 /**

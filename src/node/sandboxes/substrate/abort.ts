@@ -6,9 +6,11 @@ import { SandboxError } from "./errors.ts";
 export interface OperationOptions {
   /**
    * Aborting this signal ends the operation at its next safe point. The operation rejects with an error that has the
-   * name "AbortError" and the code ABORT_ERR. A wait, or a request that only reads, ends at once. A change that was
-   * already requested from the daemon is awaited, because the daemon completes it anyway. What the operation has
-   * created is then removed, and a frozen session is thawed, as after any failure.
+   * name "AbortError" and the code ABORT_ERR.
+   *
+   * A wait, or a request that only reads, ends at once. A change that was already requested from the daemon is awaited,
+   * because the daemon completes it anyway. Then, as after any failure, everything that the operation has created is
+   * removed, and a frozen session is thawed.
    */
   readonly signal?: AbortSignal | undefined;
   /** Time limit of the whole operation, in milliseconds; at its end, the operation fails with OPERATION_TIMED_OUT. */
@@ -18,7 +20,10 @@ export interface OperationOptions {
 /** The longest delay that Node's timers accept. A longer time limit is not enforced. */
 export const LONGEST_TIMER_MS: number = 2 ** 31 - 1;
 
-/** A signal that is aborted after this time; never, if the time is longer than Node's timers accept. */
+/**
+ * Returns a signal that is aborted after this time. If Node's timers do not accept such a long time, the signal is
+ * never aborted.
+ */
 export function timeoutSignal(limitMs: number): AbortSignal {
   return limitMs > LONGEST_TIMER_MS ? new AbortController().signal : AbortSignal.timeout(Math.ceil(limitMs));
 }

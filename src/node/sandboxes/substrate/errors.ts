@@ -102,7 +102,10 @@ export interface Remedy {
 }
 
 interface ErrorDetails {
-  /** What to do next. Default: the next step of the remedy if there is one, otherwise that of the code. */
+  /**
+   * What to do next. Default: the next step of `remedy`, or, without a remedy, the usual next step for the error's
+   * code.
+   */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
   readonly consoleTail?: readonly string[] | undefined;

@@ -20,12 +20,12 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     name,
     image,
     entrypoint: [entrypoint],
-    // The list must not be empty, because the daemon would then pass the image's command to the agent, which refuses it
-    // as an argument.
+    // `cmd` must not be empty. The daemon would then pass the image's command to the agent as arguments, which the
+    // agent refuses.
     cmd: ["run"],
     env,
     tags,
-    // The substrate's own agent must run, because a standby waits for it.
+    // hypeman's own agent must run in the guest as well, because a standby waits for it.
     skip_guest_agent: false,
     network: { enabled: true },
     volumes: volumes.map((mount) => ({

@@ -14,12 +14,15 @@ const FOLLOWER_PATH = "/health";
 
 /**
  * A `fetch` for calls that change something. The daemon completes such a call even if this process ends or the
- * connection breaks. Normally Go cancels a request when its client disconnects, and the daemon then leaves an instance
- * Paused forever (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has
- * read a byte that follows the request (net/http/server.go:701-739). Therefore each call uses a connection of its own,
- * and a `GET /health` follows the request in the same write. The answer to this second request is not read. All this
- * requires HTTP/1.1 pipelining, so the TLS handshake also negotiates HTTP/1.1. Rejects with the connection's error or
- * the signal's reason; even then the daemon completes the call.
+ * connection breaks. Rejects with the connection's error or the signal's reason; even then the daemon completes the
+ * call.
+ *
+ * Normally Go cancels a request when its client disconnects, and the daemon then leaves an instance Paused forever
+ * (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has read a byte that
+ * follows the request (net/http/server.go:701-739).
+ *
+ * Therefore a `GET /health` follows each request in the same write. The answer to this GET is not read, so each call
+ * uses a connection of its own. Two requests in one write require HTTP/1.1, so the TLS handshake negotiates HTTP/1.1.
  */
 export async function lastingFetch(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
   const { method = "GET", body, signal } = init;

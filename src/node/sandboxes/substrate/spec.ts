@@ -16,10 +16,12 @@ export interface SandboxSpec {
   /** Name of the sandbox: at most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * The workload. Its variables may contain secrets: the guest gets them in a file, and not in the environment of the
-   * instance, which everyone can read who can request the instance from the daemon. The agent checks the values: if it
-   * refuses one, `create` rejects with AGENT_ENDED, and the error has the reason. Default: no workload, so that only
-   * the agent runs.
+   * The workload. Default: no workload, so that only the agent runs.
+   *
+   * The variables of the workload may contain secrets. The guest gets them in a file, because everyone who can request
+   * the instance from the daemon can read the environment of the instance.
+   *
+   * The agent checks the values. If it refuses one, `create` rejects with AGENT_ENDED, and the error has the reason.
    */
   readonly process?: ProcessSpec | undefined;
   /** The hooks that run before a snapshot and after a restore. Default: none. */
