@@ -22,7 +22,9 @@ export async function* whole<Part extends Piece>(
     const bytes = isHole(piece) ? piece.holeBytes : piece.length;
     leftBytes -= bytes;
     if (leftBytes < 0)
-      throw new TarError(`the sandbox's answer has more bytes than the ${sizeBytes} of ${JSON.stringify(name)}`);
+      throw new TarError(
+        `the sandbox's answer has more than the declared ${sizeBytes} bytes of ${JSON.stringify(name)}`,
+      );
     onBytes(bytes);
     yield piece;
   }

@@ -108,7 +108,7 @@ describe("arguments", () => {
         () => connect({ bridge: ["nc"], env: { KEY: "x\0" }, token }),
       ],
       [/^the value of KEY in env is not text$/, () => connect({ bridge: ["nc"], env: anything({ KEY: 5 }), token })],
-      [/needs caPem, certPem and keyPem/, () => connect({ address: "127.0.0.1:1", token })],
+      [/also give caPem, certPem and keyPem/, () => connect({ address: "127.0.0.1:1", token })],
       [/must be a list with the command/, () => connect({ bridge: [], token })],
       ...["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"].map(
         (address) => [new RegExp(`"${address}" is not unix:/path`), () => connect({ address, token })] as const,

@@ -330,10 +330,10 @@ describe("client.files.upload and download", () => {
     for (const [says, ...parts] of [
       [/it has the impossible size 18446744073709551615 of "file"/, file(2n ** 64n - 1n), hole(2n ** 64n - 1n)],
       [/it has the impossible size 9007199254740992 of "file"/, file(2n ** 53n)],
-      [/has more than the 100000 bytes of "file"/, file(100_000n), hole(100_001n)],
-      [/has more than the 100000 bytes of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
-      [/has more than the 100000 bytes of "file"/, file(100_000n), hole(99_999n), bytes("two")],
-      [/has more than the 1 bytes? of "file"/, file(1n, "two")],
+      [/has more than the declared 100000 bytes of "file"/, file(100_000n), hole(100_001n)],
+      [/has more than the declared 100000 bytes of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
+      [/has more than the declared 100000 bytes of "file"/, file(100_000n), hole(99_999n), bytes("two")],
+      [/has more than the declared 1 bytes? of "file"/, file(1n, "two")],
       [/has file data without a file/, file(3n, "two"), hole(1n)],
       [/has file data without a file/, file(3n, "two"), bytes("more")],
       [/all other entries were copied, but 1 entry was not: file: ESTALE/, file(100_000n), hole(99_999n)],
@@ -539,7 +539,7 @@ describe("client.writeTree", () => {
     const content = Readable.from([]);
     const FAR = new Date(8.64e15);
     for (const [entry, says] of [
-      [{ type: "file", name: "a", mtimeSeconds: 1 }, /"a" has mtimeSeconds without mtime; give mtime, a Date/],
+      [{ type: "file", name: "a", mtimeSeconds: 1 }, /"a" has mtimeSeconds but no mtime; also give mtime, as a Date/],
       [{ type: "file", name: "a", mtime: 1 }, /"a" has an mtime that is not a Date/],
       [{ type: "file", name: "a", mtime: FAR, mtimeSeconds: "x" }, /"a" has mtimeSeconds that are not a whole number/],
       [

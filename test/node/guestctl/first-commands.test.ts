@@ -34,7 +34,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl -v=6 version", /^guestctl: +\d[^]*address 127[^]*agent: +\d/],
   ["guestctl exec --privileged id", /unknown option --privileged; a command has the capabilities of the agent/],
   ["guestctl exec deploy/web -- ls", /if web is a sandbox: guestctl exec --sandbox web -- ls/],
-  ["guestctl logs --previous", /unknown option --previous; the agent ends with the workload/],
+  ["guestctl logs --previous", /unknown option --previous; the agent ends together with the workload/],
   [
     "guestctl cp :/etc/hostname -",
     /the archive would be written to the terminal; pipe it: guestctl cp :PATH - \| tar tv/,

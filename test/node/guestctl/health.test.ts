@@ -158,7 +158,7 @@ describe("guestctl health --watch", () => {
     assert.deepEqual([stdout, exitCode], ["", 125]);
     assert.match(
       stderr,
-      /\[UNAUTHENTICATED.*\]; use the token of this instance in --credentials; a restore may have replaced it\n$/,
+      /\[UNAUTHENTICATED.*\]; put the current token of this instance into the directory of --credentials; a restore may have replaced the old token\n$/,
     );
   });
 

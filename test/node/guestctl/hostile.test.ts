@@ -75,7 +75,11 @@ describe("a tree of a hostile sandbox", () => {
     ],
     ["a FIFO", [items(item("evil", "", { type: FileType.FIFO })), result()], /unknown type/],
     ["no result", [items(item("fine", "x"))], /the agent's answer has no result/],
-    ["more bytes than declared", [items(item("a", "12", { size: 1n })), result()], /more than the 1 bytes of "a"/],
+    [
+      "more bytes than declared",
+      [items(item("a", "12", { size: 1n })), result()],
+      /more than the declared 1 bytes of "a"/,
+    ],
   ] as const)
     it(`cp exits with 125 on a tree with ${what}, archived or not`, async () => {
       await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });

@@ -94,7 +94,7 @@ describe("guestctl and kept commands", () => {
     await until(async () => (await other(["execs", "--json"])).stdout.includes('"exit"'), "the command has ended");
     const { stdout, stderr, exitCode } = await other(["end", "leaver"]);
     assert.deepEqual([stdout, exitCode], ["ended: code 0, signal 0\n", 0]);
-    assert.match(stderr, /^guestctl: warning: if leaver left processes running, they continue, .* no cgroups .*\n$/);
+    assert.match(stderr, /^guestctl: warning: processes that leaver left running may continue: .* no cgroups, .*\n$/);
   });
 
   test("`exec` of a kept command exits with 125 when another client attaches to it", async () => {

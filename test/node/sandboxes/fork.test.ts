@@ -97,7 +97,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
       await assertRefused(
         resumed(),
         "WRONG_STATE",
-        /is stopped: its workload starts with the variables on its disk/,
+        /is stopped: its workload gets the environment variables on its disk/,
         nextStep,
       );
       assert.equal((await sharedNode.get(name)).state, "Stopped");
@@ -105,7 +105,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
       await assertRefused(
         resumed(),
         "WRONG_STATE",
-        /is booting: its workload starts with the variables on its disk/,
+        /is booting: its workload gets the environment variables on its disk/,
         nextStep,
       );
       assert.equal(await sharedNode.resume(name), undefined);

@@ -157,7 +157,10 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
     ];
     for (const [index, suspend] of suspensions.entries()) {
       const { message, nextStep } = await assertRefused(suspend(), "NOT_FROZEN");
-      assert.match(message, /the session of box could not be frozen, .* processes_outside:\d+\(sleep\)$/);
+      assert.match(
+        message,
+        /box was not suspended, because its session could not be frozen: .* processes_outside:\d+\(sleep\)$/,
+      );
       assert.match(nextStep ?? "", /freeze "on"/);
       await assertAnswers(node, "box");
       assert.equal(readFileSync(woken).length, index + 1, "its POST_RESTORE hook has run");

@@ -50,7 +50,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     );
     assert.match(
       notFrozen(await node.resume("box")),
-      new RegExp(`was not frozen when it was suspended \\(${PROBLEM}\\)`),
+      new RegExp(`was not frozen before the suspension \\(${PROBLEM}\\)`),
     );
     const resumed = (await node.get("box")).ranUnfrozen;
     assert.deepEqual([resumed?.operation, /processes_outside/.test(resumed?.problem ?? "")], ["resume", true]);
@@ -81,12 +81,12 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     await assertRefused(
       forked,
       "NOT_FROZEN",
-      new RegExp(`box could not be frozen, and .* not suspended: ${PROBLEM}$`),
+      new RegExp(`box was not suspended, because its session could not be frozen: ${PROBLEM}$`),
       ...refusal,
     );
     await node.snapshot("box", { name: "taken" });
     const stored = (outcome: string): RegExp =>
-      new RegExp(`was not frozen when it was suspended \\(${PROBLEM}.*\\), so it would .* nothing was ${outcome}$`);
+      new RegExp(`was not ${outcome}: its session was not frozen before the suspension \\(${PROBLEM}.*\\), so`);
     const twin = { name: "twin", env: SECRETS };
     await assertRefused(node.fork("taken", twin), "NOT_FROZEN", stored("forked"), ...refusal);
     await node.standby("box");

@@ -43,7 +43,7 @@ describe("stop", NEEDS_NAMESPACES, () => {
       "an agent without Stop",
       "",
       "STOP_BOUNDED",
-      /older than 0\.2\.0, the first version with Stop; .* kills the workload after 5 s/,
+      /older than 0\.2\.0, the first version with Stop; .* gave the workload only 5 s to end/,
     ],
     ["an agent that accepts Stop and does not end", "stop", "STOP_FORCED", /5000 ms after the grace period of 100 ms/],
   ] as const) {

@@ -213,7 +213,7 @@ export class KeptCall implements ExecWire {
     if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
     else if (answer === undefined) this.#begin(started, call);
     else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
-      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at a different offset than requested"));
+      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the output resumed at an offset that was not requested"));
     else {
       this.#attached(started, call);
       answer.resolve(undefined);

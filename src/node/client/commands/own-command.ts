@@ -76,7 +76,7 @@ export function isGone({ reason }: GuestError): boolean {
 
 /** Creates the error that the caller of a command gets after cancelling the command. */
 export function hungUp(): GuestError {
-  return failure("CANCELLED", "HUNG_UP", "the command was cancelled: the agent sends SIGHUP to it");
+  return failure("CANCELLED", "HUNG_UP", "the command was cancelled, so the agent sends SIGHUP to it");
 }
 
 /** Creates the error for a cancelled command that the agent may not have ended. */

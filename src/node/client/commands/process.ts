@@ -229,7 +229,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   /** Called when the reader leaves a loop over an output. Does nothing after the command's end. */
   protected onLeft(): void {
     if (this.#exit !== undefined || this.#failed) return;
-    const message = "the caller left the loop over the command's output, which ended the command";
+    const message = "the command was cancelled, because the caller left the loop over its output";
     this.#abandoned ??= { error: failure("CANCELLED", "STREAM_LEFT", message) };
     this.#wire.cancel();
   }

@@ -129,8 +129,8 @@ export class OutputStream extends Readable {
     if (this.#text === undefined && this.#onRead === undefined) return super.setEncoding(encoding);
     const message =
       this.#text === undefined
-        ? `the output of a kept command with encoding: "buffer" is bytes; omit that option to read text`
-        : `the output is text (UTF-8) already; for ${encoding}, start the command with encoding: "buffer"`;
+        ? `setEncoding() cannot decode a kept command that was started with encoding: "buffer"; start or attach without this option to read text`
+        : `the output is already decoded as UTF-8; to read it as ${encoding}, start the command with encoding: "buffer"`;
     throw invalidOption("encoding", message);
   }
 

@@ -76,7 +76,7 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
     SIZE_MISMATCH: "the source changed while it was read: write it again",
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
     UNAVAILABLE: "check that the agent runs and that the address is right",
-    UNAUTHENTICATED: "use the token of this instance; a restore may have replaced it",
+    UNAUTHENTICATED: "use the current token of this instance; a restore may have replaced the old token",
     UNIMPLEMENTED: "update the agent, which may come from an old snapshot",
   }),
 );

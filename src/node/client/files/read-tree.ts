@@ -307,7 +307,7 @@ function typeOf(type: FileType, hasTarget: boolean): ArchiveEntry["type"] {
 }
 
 function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
-  if (bytes > leftBytes) throw untrue(`more than the ${item.size} bytes`, item);
+  if (bytes > leftBytes) throw untrue(`more than the declared ${item.size} bytes`, item);
   return leftBytes - bytes;
 }
 

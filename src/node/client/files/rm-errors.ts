@@ -8,8 +8,8 @@ const NAMED = 3;
 export function removeIncomplete(removed: number, left: number, leftEntries: readonly LeftEntry[]): GuestError {
   const named = leftEntries.slice(0, NAMED).map(({ name, errno }) => `${name === "" ? "." : name}: ${errno}`);
   const more = left > named.length ? `; and ${left - named.length} more` : "";
-  const entries = left === 1 ? "1 entry was" : `${left} entries were`;
-  const message = `all other entries were removed, but ${entries} not: ${named.join("; ")}${more}`;
+  const entries = left === 1 ? "1 entry" : `${left} entries`;
+  const message = `${entries} could not be removed, all others were: ${named.join("; ")}${more}`;
   const metadata = { removed: String(removed), left: String(left) };
   return new GuestError({ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata });
 }

@@ -123,7 +123,7 @@ function bytesOf(path: GuestPath, entry: NewTreeEntry, field: string): Buffer {
 function nanosecondsOf(entry: NewTreeEntry): bigint | undefined {
   const { mtime, mtimeNanos, mtimeSeconds } = entry;
   if (mtime === undefined) {
-    if (mtimeSeconds !== undefined) throw invalid(entry, "has mtimeSeconds without mtime; give mtime, a Date");
+    if (mtimeSeconds !== undefined) throw invalid(entry, "has mtimeSeconds but no mtime; also give mtime, as a Date");
     return undefined;
   }
   if (!((mtime as unknown) instanceof Date)) throw invalid(entry, "has an mtime that is not a Date");

@@ -30,7 +30,7 @@ const METRICS: readonly Metric[] = [
   ["cpu_busy_seconds_total", "Time that all processors together were busy.", (u) => [[seconds(u.cpu?.busyUs)]]],
   [
     "cpu_steal_seconds_total",
-    "Time in which processors had work but the host did not run them.",
+    "Time in which processors had work, but the host did not let them run.",
     (u) => [[seconds(u.cpu?.stealUs)]],
   ],
   ["memory_total_bytes", "MemTotal.", (u) => [[u.memory?.totalBytes]]],

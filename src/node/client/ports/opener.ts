@@ -97,7 +97,7 @@ export class TunnelOpener {
       const channel = await this.#dials.another();
       if (this.#isClosed) {
         channel.close();
-        throw failure("CANCELLED", "CLIENT_CLOSED", "the forwarding has been closed");
+        throw failure("CANCELLED", "CLIENT_CLOSED", "the port forwarding was closed");
       }
       this.#more.set(channel, 0);
     } finally {

@@ -158,12 +158,14 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
   SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as --server-name",
   TOO_MANY_KEPT_BYTES: '"guestctl execs" lists the kept commands, "guestctl end" removes one with its output',
   TOO_MANY_KEPT_EXECS: '"guestctl execs" lists the kept commands, "guestctl end" ends and removes one',
-  UNAUTHENTICATED: "use the token of this instance in --credentials; a restore may have replaced it",
+  UNAUTHENTICATED:
+    "put the current token of this instance into the directory of --credentials; a restore may have replaced the old token",
   // Codes of the sandbox library.
   BUNDLE_MISMATCH:
     "resume it under the hypervisor that it was suspended under, create it again, or accept the difference with --accept-bundle",
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, run a sweep with --take-over",
-  NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
+  NOT_FROZEN:
+    "remove what prevents the freeze (the agent's docs explain each problem), or use --freeze on, which suspends the sandbox even if the freeze fails",
   RESTORE_DEGRADED:
     "the message lists what the agent could not do; --accept-degraded keeps the fork anyway, but another guest may then draw the same random numbers",
 };
@@ -172,7 +174,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
 const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   resume: (name) => `run this first: guestctl sandbox resume ${name}`,
   start: (name) => `boot it again: guestctl sandbox start ${name}`,
-  wake: (name) => `resume it once the host has room for it: guestctl sandbox resume ${name}`,
+  wake: (name) => `when the host has enough free resources, resume it: guestctl sandbox resume ${name}`,
   fork: (name) => `make a sandbox from it: guestctl sandbox fork ${name}`,
   resumeAgain: (name) =>
     `${name} stays frozen for some minutes; within this time, resume it again with other variables, or without --env: guestctl sandbox resume ${name}`,

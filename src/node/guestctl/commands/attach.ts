@@ -4,9 +4,9 @@ import { ESCAPE_OPTION, keptCommand, parseEscapeChar, attachToKept } from "../te
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
-  about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. The output
-begins with the oldest output that the agent still has. If the command runs in a terminal, guestctl shows only new
-output, and makes the program redraw its screen.`,
+  about: `Attaches to a command that was started with "exec --name", even if the command has already ended. A client that is
+attached to the command is detached. The output begins with the oldest output that the agent still has. If the command
+runs in a terminal, guestctl shows only new output, and makes the program redraw its screen.`,
   options: {
     interactive: {
       short: "i",
@@ -22,9 +22,9 @@ output, and makes the program redraw its screen.`,
     ...ESCAPE_OPTION,
     ...CONNECTION_OPTIONS,
   },
-  notes: `The escape sequence ~. (see "exec -it") and the third SIGINT disconnect guestctl; the command continues. Other signals
-are forwarded to the command. After a lost connection guestctl reconnects: at a terminal without a time limit,
-otherwise for ten minutes.
+  notes: `The escape sequence ~. (see "exec -it") and the third SIGINT disconnect guestctl; the command continues. guestctl
+forwards all other signals to the command. If the connection is lost, guestctl tries to reconnect for ten minutes, or
+without a time limit if the command is connected to your terminal.
 With --json, the same events as those of "exec --name --json".`,
   statuses: `the same as those of "exec"; also 125 if another client has attached to the command.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],

@@ -24,8 +24,8 @@ a warning says so.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, prints one object with "forgotten", "exit" (with the fields of "guestctl exec --json"), "duration_ms" and
-"leftovers_ended". If the command had ended earlier, "leftovers_ended" is the number of processes that it had left
-running, and that are now ended; "leftovers_unknown" is true if the agent cannot find such processes.`,
+"leftovers_ended". If the command had already ended, "leftovers_ended" is the number of its leftover processes that the
+agent has ended now; "leftovers_unknown" is true if the agent cannot find such processes.`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -59,7 +59,7 @@ running, and that are now ended; "leftovers_unknown" is true if the agent cannot
 function leftoversWarning(name: string, { leftoversEnded, leftoversUnknown }: EndedCommand): string | undefined {
   const ways = `"guestctl ps" lists all processes, "guestctl kill PID" signals one`;
   if (leftoversUnknown)
-    return `if ${name} left processes running, they continue, because the agent has no cgroups to find them; ${ways}`;
+    return `processes that ${name} left running may continue: the agent has no cgroups, so it cannot find such processes; ${ways}`;
   if (leftoversEnded !== undefined) return undefined;
-  return `if ${name} had already ended, processes that it left running continue, because the agent is older than 0.4.0; ${ways}`;
+  return `processes that ${name} left running may continue: an agent older than 0.4.0 does not end the leftovers of a command that had already ended; ${ways}`;
 }

@@ -44,7 +44,7 @@ const OPTIONS = {
     multiple: true,
     argument: "FILE",
     completes: "file",
-    help: "set the environment variables in a file, one NAME=VALUE in each line; --env takes precedence",
+    help: "read environment variables from a file with one NAME=VALUE in each line; --env takes precedence",
   },
   workdir: { short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
   user: {

@@ -112,8 +112,8 @@ function timeOf(time: Date | undefined, now?: Date): string {
 
 export const version: Command = defineCommand({
   usage: ["version [options]"],
-  about:
-    "Prints the versions of guestctl and of the agent. A restored sandbox keeps its agent. Does not count as user activity.",
+  about: `Prints the versions of guestctl and of the agent. A restored sandbox keeps the agent that it had before. Does not count
+as user activity.`,
   options: { client: { help: "print only the version of guestctl" }, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object: "client" and "agent" (null if unknown).',
   statuses: "0 if it was printed, 125 if there was no answer.",

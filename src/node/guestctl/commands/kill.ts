@@ -8,10 +8,10 @@ const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "
 
 export const kill: Command = defineCommand({
   usage: ["kill [options] NAME|PID [SIGNAL]"],
-  about: `Sends a signal to NAME, a kept command ("exec --name"): all processes of its process group get the signal, whether a
-client is attached or not. With PID, only that process gets the signal; it must belong to the sandbox's workload or
-commands, as listed by "guestctl ps". The processes may ignore the signal; "guestctl end" ends a kept command with
-everything that it has started.`,
+  about: `Sends a signal. NAME is a kept command ("exec --name"): all processes of its process group get the signal. No client
+needs to be attached. PID is a process of the sandbox's workload or commands, as listed by "guestctl ps": only this
+process gets the signal. The processes may ignore the signal; "guestctl end" ends a kept command with everything that
+it has started.`,
   options: {
     signal: {
       short: "s",

@@ -9,7 +9,7 @@ const NEWLINE = 0x0a;
 
 export const logs: Command = defineCommand({
   usage: ["logs [options] [NAME]"],
-  about: `Shows the output of a sandbox's workload that the agent has kept; the workload's spec must ask for that with "output":
+  about: `Shows the kept output of a sandbox's workload. The agent keeps this output only if the workload's spec has "output":
 {"keep": {}}. NAME is a sandbox of this node, as with --sandbox. Reading never slows the workload, and is not user
 activity.`,
   options: {
@@ -30,8 +30,8 @@ activity.`,
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. If a signal
-ends guestctl, -f prints the offsets for --from-offset, at which another call can continue.
+  notes: `If the connection is lost, guestctl tries to reconnect for ten minutes, or without a time limit if standard output is
+a terminal. If a signal ends guestctl, -f prints the offsets for --from-offset, at which another call can continue.
 With --json, prints one object per line. Its "event" is "started", "stdout" or "stderr" (with "offset" and "data" in
 base64), "gap", "disconnected" or "reconnected". The last event is "exit" if the workload ended, or "left" if a signal
 ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
@@ -50,7 +50,7 @@ ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
       '"guestctl logs" shows only the output of the workload; "guestctl attach NAME" shows the output of a kept command',
     ],
     ["--details --ignore-errors", "leave it out"],
-    ["-p --previous", "the agent ends with the workload, so there is no output of an earlier run"],
+    ["-p --previous", "the agent ends together with the workload, so the output of an earlier run is lost"],
     ["-t --timestamps", "the agent does not record when output was written"],
     [
       "--since --until --since-time",

@@ -29,8 +29,8 @@ activity.`,
   notes: `With --watch, a line for each port that opens (+) or closes (-); a port that another process takes over is printed again
 with +.
 With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. A response
-with "full" replaces all earlier ones, for example after a restore. "scope" is "loopback", "any", or "address" if the
-port can be reached at that address only.`,
+with "full" has all open ports and replaces earlier responses, for example after a restore. "scope" is "loopback",
+"any", or "address" if the port can be reached at that address only.`,
   statuses: "0 if they were listed, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["ports", "ports --watch --json"],
   hints: [["-l -t -n -p --listening --tcp", "ports always lists the listening TCP ports with their processes"]],

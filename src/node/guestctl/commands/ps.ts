@@ -19,9 +19,9 @@ const TITLES = ["PID", "PPID", "USER", "STATE", "STARTED", "CPU TIME", "MEMORY",
 
 export const ps: Command = defineCommand({
   usage: ["ps [options] [NAME|PID...]"],
-  about: `Lists the processes of a sandbox: the workload, the commands, and all processes that these have started, even if a
-command itself has ended. NAME is the name of a kept command, or "workload". Requires no program in the image. Does not
-count as user activity.`,
+  about: `Lists the processes of a sandbox: the workload, the commands, and all processes that the workload or a command has
+started. A process that outlives its command is listed, too. To list only some processes, give the NAME of a kept
+command, "workload", or a PID. Requires no program in the image. Does not count as user activity.`,
   options: {
     quiet: { short: "q", help: "print process ids only" },
     "no-trunc": { help: "do not cut lines to the width of the terminal" },

@@ -89,7 +89,10 @@ function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, 
   if (freezeMs === 0) return "";
   if (!frozen)
     return `guestctl: nothing was frozen: ${printable(freezeProblem || "the agent is too old for --freeze")}\n`;
-  const pending = freezePending === undefined ? "" : `, of which ${freezePending.count} wait in the kernel`;
+  const pending =
+    freezePending === undefined
+      ? ""
+      : `, of which ${freezePending.count} have not stopped yet, because they wait in the kernel`;
   return `guestctl: processes frozen: ${frozenProcesses}${pending}; "guestctl restore" thaws them\n`;
 }
 
@@ -121,7 +124,7 @@ does everything that is needed after a restore.`,
 "entropy_bytes_mixed", "entropy_credited", "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen" and
 "thawed_without_duties".`,
   statuses: `0 if every step was done; 1 if a step could not be done ("degraded", see docs/agent/operations.md), or the
-session ran before the steps; 125 if guestctl failed.`,
+session thawed before the steps; 125 if guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), dutiesTimeoutMs: parseDurationMs(values.timeout, "--timeout") };

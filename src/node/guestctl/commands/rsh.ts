@@ -56,7 +56,7 @@ chooses the agent.`,
     identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
     subsystem: {
       short: "s",
-      help: "COMMAND is the name of a subsystem, such as sftp, whose program in the image is run",
+      help: "run the image's program for an ssh subsystem; COMMAND is the name of the subsystem, such as sftp",
     },
     ...CONNECTION_OPTIONS,
   },
@@ -93,7 +93,7 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     const [destination, ...rest] = positionals;
     if (destination === undefined)
       throw new UsageError(
-        "rsh requires a host; if an option or a variable chooses the agent, the host may be any word",
+        "rsh requires a host: the name of a sandbox, or any word if an option or a variable already chooses the agent",
       );
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");

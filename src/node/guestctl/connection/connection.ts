@@ -156,30 +156,30 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     argument: "NAME",
     completes: "sandbox",
-    help: 'a sandbox of this node ("guestctl sandbox ls"), instead of address and credentials (or GUESTCTL_SANDBOX)',
+    help: 'a sandbox of this node ("guestctl sandbox ls"), instead of address and credentials (default: $GUESTCTL_SANDBOX)',
   },
   address: {
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
-    help: `address of the agent: HOST[:PORT] (default port ${DEFAULT_PORT}), unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several addresses, separated by commas, are tried in order (or GUESTCTL_ADDRESS)` as string,
+    help: `address of the agent: HOST[:PORT] (default port ${DEFAULT_PORT}), unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several addresses, separated by commas, are tried in order (default: $GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
     topic: "connection",
     argument: "COMMAND",
-    help: "a shell command whose standard input and output are connected to the agent, instead of an address (or GUESTCTL_BRIDGE)",
+    help: "shell command that guestctl runs instead of connecting to an address: its standard input and output must be connected to the agent (default: $GUESTCTL_BRIDGE)",
   },
   credentials: {
     topic: "connection",
     short: "c",
     argument: "DIR",
     completes: "directory",
-    help: 'directory made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge require only the token in it',
+    help: 'directory made by "guestctl issue" (default: $GUESTCTL_CREDENTIALS); unix: and --bridge require only the token in it',
   },
   "server-name": {
     topic: "connection",
     argument: "NAME",
-    help: `name in the agent's certificate (default ${DEFAULT_SERVER_NAME}; or GUESTCTL_SERVER_NAME)` as string,
+    help: `name in the agent's certificate (default: $GUESTCTL_SERVER_NAME, otherwise ${DEFAULT_SERVER_NAME})` as string,
   },
   "connect-timeout": {
     topic: "connection",
@@ -189,18 +189,18 @@ export const CONNECTION_OPTIONS = {
   verbose: {
     topic: "connection",
     short: "v",
-    help: "report on standard error each attempt to connect, with its address and the place of its credentials",
+    help: "report on standard error each attempt to connect, with the address and the source of the credentials",
   },
   state: {
     topic: "connection",
     argument: "DIR",
     completes: "directory",
-    help: 'for an agent chosen by sandbox name: directory of the node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
+    help: 'for an agent chosen by sandbox name: directory of the node\'s journal, as for "guestctl sandbox" (default: $GUESTCTL_STATE)',
   },
   api: {
     topic: "connection",
     argument: "URL",
-    help: "for an agent chosen by sandbox name: URL of the substrate's daemon (or HYPEMAN_BASE_URL); the token for the daemon is in HYPEMAN_API_KEY",
+    help: "for an agent chosen by sandbox name: URL of the substrate's daemon (default: $HYPEMAN_BASE_URL); set HYPEMAN_API_KEY to the daemon's token",
   },
 } as const;
 

@@ -195,8 +195,7 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
         ...(error instanceof UnpackError && { local: true }),
       });
     const tree = guestTree({ client, report, onBytes, options }, remote);
-    if (followLinks)
-      throw new CliError(`-L cannot be used with :${remote}; copy the targets of its links by their own paths`);
+    if (followLinks) throw new CliError(`-L cannot be used with :${remote}; copy the target of each link separately`);
     const kept = keepExisting ? new Set<string>() : undefined;
     return unpack(nameOf(local), tree, {
       ...owners,

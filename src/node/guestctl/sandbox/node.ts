@@ -22,20 +22,20 @@ const USUAL_API = "http://localhost:4973";
 export const NODE_OPTIONS = {
   api: {
     argument: "URL",
-    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL); HYPEMAN_API_KEY has the daemon's token` as string,
+    help: `URL of the substrate's daemon (default: $HYPEMAN_BASE_URL, otherwise ${USUAL_API}); set HYPEMAN_API_KEY to the daemon's token` as string,
   },
   state: {
     argument: "DIR",
     completes: "directory",
-    help: "directory with the journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
+    help: "directory with the journal and credentials of this node (default: $GUESTCTL_STATE, otherwise $XDG_STATE_HOME/guestctl/sandboxes)",
   },
   "node-id": {
     argument: "ID",
-    help: "id of this node, which is set as the tag svc.node_id of everything that it creates (default: the host name; or GUESTCTL_NODE_ID)",
+    help: "id of this node; everything that this node creates gets the id as the tag svc.node_id (default: $GUESTCTL_NODE_ID, otherwise the host name)",
   },
   verbose: {
     short: "v",
-    help: "report on standard error each request to the daemon, each attempt to connect to an agent (with its address and the place of its credentials), and each retry",
+    help: "report on standard error each request to the daemon, each attempt to connect to an agent (with the address and the source of the credentials), and each retry",
   },
 } as const;
 

@@ -12,7 +12,7 @@ export const ENVIRONMENT_OPTIONS = {
     multiple: true,
     argument: "FILE",
     completes: "file",
-    help: "set the environment variables in a file, one NAME=VALUE in each line",
+    help: "read environment variables from a file with one NAME=VALUE in each line",
   },
 } as const;
 
@@ -50,5 +50,5 @@ export const WAIT_OPTION = {
 } as const;
 
 export const AGENT_OPTION = {
-  agent: { argument: "FILE", completes: "file", help: "the agent's .tar.gz archive (or GUESTCTL_AGENT)" },
+  agent: { argument: "FILE", completes: "file", help: "the agent's .tar.gz archive (default: $GUESTCTL_AGENT)" },
 } as const;

@@ -236,7 +236,8 @@ export class Sandboxes {
     options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
   ): Promise<SnapshotResult> {
     if (options.live === true) {
-      const message = "the substrate suspends a sandbox to take a snapshot of it (liveCheckpoint is false)";
+      const message =
+        "the substrate cannot take a snapshot without suspending the sandbox (liveCheckpoint is false); omit live";
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");

@@ -159,7 +159,7 @@ function isAsked(entry: JournalEntry): boolean {
 function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
   const example = `${first?.kind} ${first?.name ?? first?.id}`;
-  const message = `${foreign.length} of this node's resources (such as ${example}) were recorded in another journal: either another node also has the id ${nodeId}, or the journal of this node was lost`;
+  const message = `${foreign.length} of the daemon's resources have the id of this node, ${nodeId}, but belong to another journal (such as ${example}): either another node has the same id, or this node's earlier journal was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }
 

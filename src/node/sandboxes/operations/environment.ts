@@ -68,7 +68,7 @@ export function requireFrozen(
   if (env === undefined || acceptUnfrozen || freeze === "off" || preSnapshot?.freeze === "frozen") return;
   const because =
     unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "the reason is not known" : "no freeze was requested");
-  const message = `the session of ${name} was not frozen when it was suspended (${because}), so it would first run with its previous environment variables; nothing was ${outcome}`;
+  const message = `${name} was not ${outcome}: its session was not frozen before the suspension (${because}), so its processes would first run with the previous environment variables`;
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 
@@ -155,7 +155,7 @@ async function readSpec(
  * frozen.
  */
 function ranBefore(name: string): SandboxError {
-  const message = `the session of ${name} thawed before it had its own environment: its processes may have used the environment of its origin`;
+  const message = `the session of ${name} thawed before its new environment variables were set: its processes may have used the previous variables`;
   return new SandboxError("ENV_NOT_TAKEN", message);
 }
 

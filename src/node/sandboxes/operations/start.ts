@@ -52,7 +52,7 @@ const PANIC_STEP =
  */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
-  "the daemon's init is built for another processor architecture, as in hypeman's arm64 release 0.17.0: use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
+  "the daemon's init is built for another processor architecture (a fault of hypeman's arm64 release 0.17.0): use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
 
 /**
  * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Returns

@@ -28,7 +28,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
   const asked = await askAgent(node, entry);
   let warning: Warning | undefined;
   if ("refusal" in asked) {
-    const message = `${asked.refusal}; only the substrate's own stop was used, which kills the workload after 5 s`;
+    const message = `${asked.refusal}; so the substrate stopped the instance without the agent, and gave the workload only 5 s to end`;
     warning = { code: "STOP_BOUNDED", message };
   } else {
     node.step(operation, entry.name, "wait until it has ended");

@@ -239,7 +239,7 @@ export async function resume(
  */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
-  const message = `${name} ${how}: its workload starts with the variables on its disk; env can replace variables only if the sandbox is suspended`;
+  const message = `${name} ${how}: its workload gets the environment variables on its disk; env can replace them only when a suspended sandbox is resumed`;
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
 }
 
@@ -342,7 +342,7 @@ async function prepareSnapshot(
 }
 
 function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen"): SandboxError {
-  const message = `the session of ${name} could not be frozen, and it was not suspended: ${unfrozenBecause(report)}`;
+  const message = `${name} was not suspended, because its session could not be frozen: ${unfrozenBecause(report)}`;
   return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 

@@ -22,7 +22,7 @@ export async function settled(node: InstanceParts, entry: SandboxEntry): Promise
   const { asked, name } = entry;
   if (asked === undefined) return entry;
   if (isBeingSuspended(entry) && (await node.instances.find(entry)) !== undefined) {
-    node.step(asked.operation, name, `wait until the ${asked.operation} that an earlier process began has ended`);
+    node.step(asked.operation, name, `wait for the end of the ${asked.operation} of an earlier process`);
     // The daemon serializes the calls on an instance, so this call waits for the earlier one
     // (lib/instances/manager.go:582-592).
     if (asked.operation === "snapshot" || asked.operation === "fork") await wake(node, entry).catch(() => undefined);

@@ -31,7 +31,7 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];
   const also = replaced === undefined ? "" : ` and ${replaced}`;
-  const message = `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time${also}; its clones may draw the same random numbers`;
+  const message = `the session was not frozen before the suspension (${because}), so it ran before its restore steps, with the old time${also}; its clones may draw the same random numbers`;
   return [{ code: "NOT_FROZEN", message }];
 }
 

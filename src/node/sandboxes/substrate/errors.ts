@@ -10,7 +10,8 @@ import { printable } from "../../../shared/printable.ts";
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
   SNAPSHOT_INVALIDATED: "create it again: a snapshot is unusable without its image",
-  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it again, or pass acceptBundle",
+  BUNDLE_MISMATCH:
+    "restore it under the hypervisor that it was suspended under, create it again, or accept the difference with acceptBundle",
   CPU_CLASS_MISMATCH: "restore it on a host with the same class of processors, or create it again",
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
@@ -26,16 +27,17 @@ export const SANDBOX_NEXT_STEPS = {
   SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,
   NOT_FROZEN:
-    'remove what prevents the freeze (the agent\'s docs explain each problem), or suspend it with freeze "on"',
+    'remove what prevents the freeze (the agent\'s docs explain each problem), or pass freeze "on", which suspends the sandbox even if the freeze fails',
   RESTORE_DEGRADED:
     "read the agent's message; acceptDegraded keeps the sandbox anyway, but another guest may then draw the same random numbers",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
-  ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
+  ENV_NOT_TAKEN:
+    'read the agent\'s log; then suspend the sandbox with freeze "required" and resume it, or fork it again',
   AGENT_UNREACHABLE: "check the instance's console, and whether this host can reach the instance's network",
   AGENT_ENDED: "check the instance's console, where the agent reports why it ended",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this one from the sandbox that has it",
   INGRESS_NOT_SERVED:
-    "check that the daemon's proxy runs; it cannot start while another program uses its admin port (127.0.0.1:2019), its DNS port or the published port; a restart of the daemon reloads all rules",
+    "check that the daemon's proxy runs; the proxy cannot start while another program uses its admin port (127.0.0.1:2019), its DNS port or the published port; to reload all rules, restart the daemon",
   GUEST_NOT_LISTENING:
     "check that the server in the sandbox runs and listens on all addresses (0.0.0.0), not only on 127.0.0.1",
   SUBSTRATE_UNAVAILABLE:
@@ -71,13 +73,13 @@ const SCOPES =
  * remove such records.
  */
 export const ORPHANED_RECORDS_STEP: string =
-  "a daemon that is killed while it forks a snapshot leaves such a record, and only its operator can remove the record: stop the daemon, delete each directory of guests/ in its data directory whose metadata.json has an id other than the directory's name, and start the daemon again";
+  "a daemon that is killed while it forks a snapshot leaves such a duplicate record; only the daemon's operator can remove it: stop the daemon; in guests/ of its data directory, delete each directory whose name is not the id in its metadata.json; start the daemon again";
 
 /** Next steps that name calls or options of this library. `name` is that of a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `call this first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,
-  wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
+  wake: (name: string) => `when the host has enough free resources, resume it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
     `${name} stays frozen for some minutes; within this time, call sandboxes.resume("${name}") again with other variables, or without env`,
@@ -195,7 +197,7 @@ export function substrateError(error: unknown, url: string): SandboxError {
   const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
   if (status === 404 && code !== "not_found") {
     const nextStep = "check that this is the address of the substrate's daemon";
-    const unlike = `the server at ${url} is not the daemon, or is an older version of it: it answered 404 without the code not_found`;
+    const unlike = `the server at ${url} is not the daemon, or is an older version of the daemon: the server answered 404 without the code not_found`;
     return new SandboxError("SUBSTRATE_UNAVAILABLE", unlike, error, { nextStep });
   }
   const sandboxCode = substrateCode(status, code, text);

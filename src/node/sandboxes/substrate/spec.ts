@@ -106,7 +106,7 @@ export function checkSpec(spec: SandboxSpec): void {
     throw new SandboxError("INVALID_SPEC", `the spec of a sandbox has no field network.${unknown}`);
   const { egress } = spec.network ?? {};
   if (egress !== undefined && egress.enabled !== false) {
-    const message = "network.egress is not enforced by the substrate (egressControl is false); leave it out";
+    const message = "the substrate does not enforce network.egress (egressControl is false); leave network.egress out";
     throw new SandboxError("CAPABILITY_MISSING", message);
   }
 }

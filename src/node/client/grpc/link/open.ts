@@ -115,7 +115,7 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   const [endpoint] = endpoints;
   if (endpoint === undefined || endpoints.length > 1 || endpoint.vsockPort !== undefined || "command" in endpoint.to) {
     if ("caPem" in options && options.pinnedCertPem !== undefined)
-      throw invalidOption("pinnedCertPem", "pinnedCertPem requires a single address of host:port");
+      throw invalidOption("pinnedCertPem", "pinnedCertPem requires a single address, of the form host:port");
     return new DialledLink(endpoints, connectTimeoutMs);
   }
   const { to, tls } = endpoint;
@@ -165,7 +165,7 @@ function endpointOf(address: string, options: Exclude<ConnectOptions, { readonly
   if (!("caPem" in options)) {
     throw invalidOption(
       "address",
-      `"${address}" is not unix:/path; an address of host:port needs caPem, certPem and keyPem`,
+      `"${address}" is not unix:/path; to connect to host:port, also give caPem, certPem and keyPem`,
     );
   }
   const port = Number(address.slice(address.lastIndexOf(":") + 1));

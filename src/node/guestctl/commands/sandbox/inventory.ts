@@ -23,7 +23,7 @@ export const images: Subcommand = defineVerb({
     "daemon-folder": {
       argument: "DIR",
       completes: "directory",
-      help: "data directory of the daemon, in which the disk space of images is measured (default /var/lib/hypeman)",
+      help: "data directory of the daemon, in which guestctl measures the disk space of each image (default /var/lib/hypeman)",
     },
   },
   examples: ["images"],

@@ -13,7 +13,7 @@ import { defineVerb, RESTORE_STATUSES } from "./verb.ts";
 export const standby: Subcommand = defineVerb({
   summary: "suspend a sandbox to disk",
   usage: ["standby NAME [--freeze on|off|required]"],
-  about: `Suspends a sandbox to disk with its memory: the PRE_SNAPSHOT hook runs, the session is frozen, and the machine ends.
+  about: `Suspends a sandbox to disk with its memory: the PRE_SNAPSHOT hook runs, the session is frozen, and the VM ends.
 "guestctl sandbox resume" continues it.`,
   options: { ...FREEZE_OPTION, ...TIMEOUT_OPTION, ...WAIT_OPTION },
   statuses: RESTORE_STATUSES,

@@ -5,8 +5,8 @@ import { defineVerb } from "./verb.ts";
 export const stop: Subcommand = defineVerb({
   summary: "shut a sandbox down; its disk stays",
   usage: ["stop NAME"],
-  about: `Shuts a sandbox down: the workload gets SIGTERM and time to clean up, and the machine ends. Its disk stays, and
-"guestctl sandbox start" boots it again.`,
+  about: `Shuts a sandbox down: the workload gets SIGTERM and a grace period, and then the VM ends. The disk is kept, and
+"guestctl sandbox start" boots the sandbox again.`,
   options: WAIT_OPTION,
   statuses: "0 if it has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
   examples: ["stop box"],

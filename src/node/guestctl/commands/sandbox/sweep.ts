@@ -11,9 +11,9 @@ import { defineVerb, RESTORE_STATUSES } from "./verb.ts";
 export const sweep: Subcommand = defineVerb({
   summary: "clean up after interrupted commands",
   usage: ["sweep [--dry-run] [--take-over]"],
-  about: `Cleans up after interrupted commands. Runs the restore steps of restored sandboxes that have not done them,
-beginning with the sandbox whose freeze ends first. Then removes half-made sandboxes and snapshots, and everything at
-the daemon that has this node's tag but no entry in this node's journal. Run a sweep when a node starts.`,
+  about: `Cleans up after interrupted commands. First runs the restore steps that an interrupted command left undone,
+beginning with the sandbox whose frozen session would thaw soonest. Then removes half-made sandboxes and snapshots, and
+everything at the daemon that has this node's tag but no entry in this node's journal. Run a sweep when a node starts.`,
   options: {
     "dry-run": { short: "n", help: "only report what a sweep would do" },
     "take-over": {

@@ -201,7 +201,7 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
       using stranger = connect({ ...optionsOf(agent), token: "wrong" });
       const { status, code, nextStep } = await failureOf(stranger.health());
       assert.deepEqual([status, code], ["UNAUTHENTICATED", "UNAUTHENTICATED"]);
-      assert.match(nextStep ?? "", /token of this instance/);
+      assert.match(nextStep ?? "", /current token of this instance/);
     });
   });
 }
