@@ -12,7 +12,7 @@ export function exclusion(patterns: readonly (string | Buffer)[]): ((name: Buffe
   return matches && ((name) => matches(name.toString("latin1")));
 }
 
-/** Returns the entries that no pattern excludes, neither by their own path nor by that of a directory above them. */
+/** Returns the entries that no pattern excludes. A pattern also excludes everything below a directory that it matches. */
 export function withoutExcluded<Entry extends { readonly name: Buffer }>(
   entries: AsyncIterable<Entry>,
   patterns: readonly (string | Buffer)[],

@@ -46,8 +46,8 @@ export interface KeepOptions {
   /** Take over the name from a command that has ended, but that the agent has not forgotten yet. Default: false. */
   readonly replaceEnded?: boolean | undefined;
   /**
-   * For how long the command counts as user activity while it runs, whether or not a call is attached to it, in
-   * milliseconds; time in which the session is frozen does not count. At most 24 h. Default: 0, so that the command
+   * For how long the command counts as user activity while it runs, in milliseconds; at most 24 h. It counts whether or
+   * not a call is attached to it. Time in which the session is frozen does not count. Default: 0, so that the command
    * does not count.
    */
   readonly awakeForMs?: number | undefined;

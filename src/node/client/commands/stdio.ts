@@ -153,9 +153,9 @@ export async function readThrough(
 }
 
 /**
- * Connects this program's standard input to that of a command. Returns a function to call when the command has ended.
- * That function restores the modes of this program's terminal, and lets this program exit although its standard input
- * is still open.
+ * Connects this program's standard input to a command's standard input. Returns a function to call when the command has
+ * ended. That function restores the modes of this program's terminal, and lets this program exit although its standard
+ * input is still open.
  *
  * @param onResize given if the command runs in a terminal: called with the new size of this program's terminal
  */

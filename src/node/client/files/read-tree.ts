@@ -248,7 +248,10 @@ function checkName(item: TreeItem, path: Uint8Array): void {
   throw untrue("an empty part in the name", item);
 }
 
-/** Returns how many bytes of a file are still to arrive after its item. Throws GuestError for an invalid item. */
+/**
+ * Returns how many bytes of a file will follow the message with its attributes. Throws GuestError if the message is
+ * invalid.
+ */
 function checkedRest(item: TreeItem): number {
   checkName(item, item.path);
   if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);

@@ -18,9 +18,12 @@ import { invalidOption } from "../errors/errors.ts";
 import { NS_PER_SECOND, type SentEntry, timeOfNanoseconds } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 
-/** Limit on the size of a file whose content is sent in the same message as its item. */
+/** Limit on the size of a file whose content is sent in the same message as its name and attributes, in bytes. */
 const SMALL_BYTES = 64 * 1024;
-/** Limit on the size of a message, for messages with many items and for those with a part of a large file. */
+/**
+ * Limits on the size of a message, in bytes, and on the number of entries in it. A large file is sent in several
+ * messages.
+ */
 const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
 /** How long an entry waits for further entries that fit into the same message. */
@@ -50,7 +53,10 @@ export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 export interface SenderParts {
   readonly write: Write;
   readonly orAnswer: UntilAnswered;
-  /** Whether the agent supports holes, and the message for an item whose content fails after the item was sent. */
+  /**
+   * Whether the agent supports holes, and whether it supports a message which says that the content of an entry could
+   * not be read after its attributes were sent.
+   */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
   /**
    * Called with an entry whose content cannot be read. Sending continues with the next entry, unless this function

@@ -257,7 +257,7 @@ class Upload {
     await this.#target.files.setAttributes(this.#path, attributes, place);
   }
 
-  /** Records an entry whose item has been sent. */
+  /** Records an entry that has been sent. */
   #note({ name, type, size, mode = 0, mtimeNs = 0n }: SentEntry): void {
     const file = type === "file" ? { size, mode, mtimeNs } : undefined;
     this.#sent.set(name.toString("latin1"), file ?? type);

@@ -58,7 +58,8 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
  * agent has opened the directory, so that no entry is consumed if the agent refuses the call. (An older agent refuses
  * it with UNIMPLEMENTED.) Rejects with GuestError; if the iterator failed, its error is the cause.
  *
- * @param onSent called for each entry when its item is sent; the agent counts entries as done in the same order
+ * @param onSent called for each entry when its name and attributes are queued for sending; the agent counts entries as
+ *   done in the same order
  */
 export async function writeTree(
   channel: Channel,

@@ -27,8 +27,8 @@ const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
 /**
- * Minimum time limit for a `dial` after the restore steps. The guest is safe by then, so a caller that restores many
- * guests may let `dial` wait for its turn.
+ * Minimum time limit for a `dial` after the restore steps, in milliseconds. This dial is not urgent, because the guest
+ * has its own random numbers by then. So a caller that restores many guests may let `dial` wait for its turn.
  */
 const LEAST_DIAL_MS = 60_000;
 /** Limit on the pause between attempts. */

@@ -145,8 +145,8 @@ interface FinishedFork {
 }
 
 /**
- * Forks at the substrate. Afterwards the node's directory has two credential sets for the fork: that of its origin,
- * with which the fork wakes up, and its own.
+ * Forks at the substrate. Afterwards the node's directory has two credential sets for the fork: the set of its origin,
+ * which the fork uses when it wakes up, and a new set.
  */
 async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;

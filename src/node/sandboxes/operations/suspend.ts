@@ -178,12 +178,15 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
 /** Options of `resume`. */
 export interface ResumeOptions extends RestoreChoices, OperationOptions {
   /**
-   * Environment variables, merged into the sandbox's Process.env. A frozen session has them before any of its processes
-   * runs again. The call resolves once new commands get the variables; running processes keep their old ones.
+   * Environment variables, which are merged into the sandbox's Process.env. A frozen session has them before any of its
+   * processes runs again. The call resolves once new commands get the variables; running processes keep their old
+   * ones.
    *
-   * The session must have been frozen when it was suspended; otherwise the resume is rejected with NOT_FROZEN, unless
-   * `acceptUnfrozen` is true. With `freeze: "on"`, the default, a standby whose freeze fails has only a warning. With
-   * `freeze: "required"`, the standby itself is rejected.
+   * With `env`, the resume is rejected with NOT_FROZEN if the session was not frozen when it was suspended. To accept
+   * such a session, set `acceptUnfrozen`.
+   *
+   * A standby with `freeze: "on"`, the default, succeeds with a warning if its freeze fails. With `freeze: "required"`,
+   * the standby itself is rejected.
    */
   readonly env?: Variables | undefined;
 }

@@ -35,8 +35,8 @@ export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
 /**
- * The two volumes of an instance: that of the agent, which all instances share, and that of the sandbox's credentials.
- * The second one has a writable overlay, into which later credentials are written.
+ * The two volumes of an instance. The volume with the agent is shared by all instances. The volume with the sandbox's
+ * credentials has a writable overlay, into which later credentials are written.
  */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
   return [

@@ -75,7 +75,7 @@ const SCOPES =
 export const ORPHANED_RECORDS_STEP: string =
   "a daemon that is killed while it forks a snapshot leaves such a duplicate record; only the daemon's operator can remove it: stop the daemon; in guests/ of its data directory, delete each directory whose name is not the id in its metadata.json; start the daemon again";
 
-/** Next steps that name calls or options of this library. `name` is that of a sandbox or snapshot. */
+/** Next steps that name calls or options of this library. `name` is the name of a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `call this first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,

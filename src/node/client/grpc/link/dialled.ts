@@ -142,7 +142,7 @@ function atEndpoint({ address }: Endpoint, { code, message }: Cause): Cause {
   return { code, message: `${address}: ${message}` };
 }
 
-/** Joins the messages of all causes; the code is that of the last one. */
+/** Joins the messages of all causes into one cause, which has the code of the last one. */
 function summary(causes: readonly Cause[]): Cause | undefined {
   const last = causes.at(-1);
   return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
