@@ -30,8 +30,9 @@ export class TimeLimit {
   }
 
   /**
-   * Settles like the promise. But if the time limit expires first, rejects with the error that `late` creates, and if
-   * the signal is aborted first, rejects with GuestError. The later result of the promise is then ignored.
+   * Resolves or rejects as `promise` does. But if the time limit expires first, rejects with the error that `late`
+   * creates, and if the signal is aborted first, rejects with GuestError. The later result of the promise is then
+   * ignored.
    */
   async within<Value>(promise: Promise<Value>, late: () => GuestError, signal?: AbortSignal): Promise<Value> {
     const { promise: over, reject } = deferred<never>();

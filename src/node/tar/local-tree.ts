@@ -94,7 +94,7 @@ function* below(children: Buffer[], directory: Buffer, walk: Walk): Generator<Lo
   }
 }
 
-/** The entries of a directory that are not excluded and can be read; undefined for each other entry. */
+/** Yields the entries of a directory. Yields undefined in place of an entry that is excluded or cannot be read. */
 function* candidates(children: Buffer[], directory: Buffer, walk: Walk): Generator<LocalEntry | undefined, void> {
   for (const child of children.toSorted((one, other) => one.compare(other))) {
     const path = joined(directory, child);

@@ -25,8 +25,8 @@ export function isCleanName(name: Buffer): boolean {
 }
 
 /**
- * Returns the name unchanged. Throws TarError if the name has a NUL. Node would also reject such a name, but not with
- * the error of a system call.
+ * Returns the name unchanged. Throws TarError if the name has a NUL. Node would also reject such a name, but with
+ * ERR_INVALID_ARG_VALUE instead of an errno.
  */
 export function withoutNul(name: Buffer): Buffer {
   if (name.includes(0))

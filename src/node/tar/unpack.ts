@@ -75,9 +75,9 @@ export interface UnpackOptions extends Owners {
   /** Umask of the unpacked entries. Default: the umask of this process. */
   readonly umask?: number | undefined;
   /**
-   * If set, existing entries are not replaced, and existing directories get only new entries. The set has the names of
-   * the directories that this call and earlier ones have created, as latin1 strings. Default: existing entries are
-   * replaced.
+   * Keep existing entries instead of replacing them. Existing directories get new entries, but keep their attributes.
+   * The call adds the names of the directories that it creates to this set, as latin1 strings. A later call with the
+   * same set may set the attributes of these directories. Default: existing entries are replaced.
    */
   readonly keepExisting?: Set<string> | undefined;
   /**
@@ -211,7 +211,7 @@ class UnpackTarget implements Disposable {
     }
   }
 
-  /** Remembers a file that was written, for hard links to it. */
+  /** Remembers that a file was written, so that later hard links to the file can be created. */
   remember(parts: readonly string[]): void {
     if (this.missingFile === undefined || this.#files.size >= LINKABLE) return;
     const name = parts.join("/");

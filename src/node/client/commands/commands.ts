@@ -87,10 +87,10 @@ export interface EndCommandOptions extends CallOptions {
   /** Forget the command when it has ended: delete its output and free its name. Default: false. */
   readonly forget?: boolean | undefined;
   /**
-   * If the command has already ended, also end the processes that it left running, and then forget the command. In the
-   * result, `leftoversEnded` is the number of ended processes. An agent without cgroups cannot find these processes:
-   * they continue, and `leftoversUnknown` is true. Agents before 0.4.0 ignore this option; then the result has neither
-   * field. Default: false.
+   * If the command has already ended, also end its leftovers, which are the processes that it left running, and then
+   * forget the command. The agent returns the number of ended leftovers in `leftoversEnded`. An agent without cgroups
+   * cannot find leftovers: they continue, and `leftoversUnknown` of the result is true. Agents before 0.4.0 ignore this
+   * option and return neither field. Default: false.
    */
   readonly leftovers?: boolean | undefined;
 }
@@ -313,7 +313,10 @@ export class Commands {
     await this.#channel.unary(ExecSessions.method.signalProcess, request, call);
   }
 
-  /** Returns the start time of a process of the session; 0 if there is none, which no process of the session has. */
+  /**
+   * Returns the start time of a process, in clock ticks; 0 if the session has no such process. The agent then reports
+   * that the process does not exist, because no process of the session has the start time 0.
+   */
   async #startTicksOf(pid: number, options: CallOptions): Promise<number> {
     const { processes } = await this.processes(options);
     return processes.find((process) => process.pid === pid)?.startTicks ?? 0;

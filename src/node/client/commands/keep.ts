@@ -259,10 +259,15 @@ export function keepUnsupported(agentVersion: string | undefined, what: string =
 }
 
 /**
- * Returns KEEP_UNSUPPORTED if the error of a first call shows that the agent is too old, and otherwise the error. An
- * agent that does not know the attach frame fails with FRAME_ORDER. An agent that does not know the field `workload`
- * looks up a command with an empty name, and fails with EXEC_UNKNOWN. A newer agent fails a request for the workload's
- * output with EXEC_UNKNOWN only if the request has an `exec_id`.
+ * Returns KEEP_UNSUPPORTED if the error of a call shows that the agent is too old; otherwise returns the error
+ * unchanged. There are two signs of an old agent:
+ *
+ * - FRAME_ORDER: the agent does not know the frame `attach`.
+ * - EXEC_UNKNOWN for a request for the workload's output without `exec_id`: the agent does not know the field `workload`,
+ *   so it has looked up a command with an empty name. A newer agent returns EXEC_UNKNOWN only for a request with
+ *   `exec_id`.
+ *
+ * @param first the first frame of the call
  */
 export function orOlderAgent(error: GuestError, first: Frame, agentVersion: string | undefined): GuestError {
   if (first.case !== "attach") return error;

@@ -229,8 +229,8 @@ export class KeptCall implements ExecWire {
     this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
     this.#listener?.frame({ case: "started", value: started });
     this.#attached(started, call);
-    // Acknowledge what the caller already has, because a command that is blocked by a full buffer would otherwise write
-    // nothing more.
+    // Acknowledge the output that the caller already has. Without this acknowledgement, the agent's buffer may stay
+    // full, and a command that waits for room in the buffer would never continue.
     const { first, options } = this.#parts;
     if (options.acknowledge !== "manual") this.#outputs.noteRead();
     else if (first.case === "attach") {

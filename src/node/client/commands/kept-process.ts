@@ -5,8 +5,8 @@ import type { KeptParts } from "./kept-state.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /**
- * `detach()` waits until the agent has received the written input, but stops waiting if the agent receives nothing for
- * this time: a command may never read its input.
+ * `detach()` waits until the agent has received the written input. But if the agent receives nothing for this long,
+ * `detach()` stops waiting, because a command may never read its input.
  */
 const INPUT_QUIET_MS = 1_000;
 /** Limit on the whole wait of `detach()`, for a command that reads its input slowly. */

@@ -94,8 +94,8 @@ export class KeptInput {
   }
 
   /**
-   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if that offset is beyond
-   * the written input, or before an offset that was reported earlier.
+   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if the offset is beyond
+   * the written input, or smaller than an offset that the agent has reported earlier.
    */
   taken(offset: number): void {
     this.#offset ??= offset;
@@ -173,7 +173,7 @@ export class KeptInput {
 
 type Output = "stdout" | "stderr";
 
-/** Offsets in both outputs. */
+/** Offsets in standard output and standard error, in bytes from the start of each output. */
 export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
 
 /** Offsets of a call that the agent has not answered yet, and that therefore has no output. */
@@ -216,8 +216,8 @@ export class KeptOutputs {
   }
 
   /**
-   * Returns the offsets after the last bytes that the reader has read, including the gaps up to there. Forgets these
-   * gaps.
+   * Returns the offsets up to which the reader has read both outputs. Gaps that the reader has passed are included in
+   * the offsets, and are then forgotten.
    */
   advanceToRead(): OutputOffsets {
     return this.#offsets((at, output) => {
@@ -232,7 +232,10 @@ export class KeptOutputs {
     return this.#offsets(({ acknowledged }) => acknowledged);
   }
 
-  /** Counts output. Sets `outputComplete` of an exit to false if any output of this call was lost in a gap. */
+  /**
+   * Counts the bytes of an output frame. In an exit frame, sets `outputComplete` to false if this call has lost output
+   * in a gap.
+   */
   received(frame: ExecFrame["frame"]): void {
     if (frame.case === "stdout" || frame.case === "stderr") this.#at[frame.case].receivedBytes += frame.value.length;
     else if (frame.case === "exit" && this.#hasGap) frame.value.outputComplete = false;

@@ -79,7 +79,7 @@ export function hungUp(): GuestError {
   return failure("CANCELLED", "HUNG_UP", "the command was cancelled, so the agent sends SIGHUP to it");
 }
 
-/** Creates the error for a cancelled command that the agent may not have ended. */
+/** Creates the error for a cancelled command that may still be running, because the agent has not confirmed its end. */
 export function cancelUnconfirmed(name: string, cause: GuestError): GuestError {
   const message = `the cancelled command may still be running: ${cause.message}; call commands.end("${name}")`;
   return failure("CANCELLED", "CANCEL_UNCONFIRMED", message, cause);

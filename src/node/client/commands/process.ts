@@ -81,7 +81,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
   #exit: ExecExit | undefined;
   #pid: number | undefined;
   #failed = false;
-  /** The error because of which this client has cancelled the command. */
+  /** The error that made this client cancel the command. */
   #abandoned: { readonly error: unknown } | undefined;
   readonly #checked: readonly string[] | undefined;
   readonly #signal: AbortSignal | undefined;
@@ -334,7 +334,7 @@ export interface LinesOptions {
 /** Limit on the characters of a line, so that a command that writes no line ends cannot fill the memory. */
 const LONGEST_LINE = 100_000_000;
 
-/** Settles like the promise, or rejects with GuestError once the signal is aborted. */
+/** Resolves or rejects as `promise` does, or rejects with GuestError if the signal is aborted first. */
 function orAborted<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
   return new TimeLimit(undefined).within(promise, () => abortedError(signal), signal);
 }

@@ -67,7 +67,7 @@ export interface OutputReader {
   readonly isText: boolean;
 }
 
-/** How to read the outputs of a command. The field of an output is undefined if the caller reads that output itself. */
+/** The readers of a command's outputs. The reader of an output is undefined if the caller reads that output itself. */
 export interface OutputReaders {
   readonly stdout: OutputReader | undefined;
   readonly stderr: OutputReader | undefined;

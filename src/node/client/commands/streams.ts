@@ -2,7 +2,7 @@ import { Readable, Writable } from "node:stream";
 import { invalidOption } from "../errors/errors.ts";
 import type { ExecWire } from "./wire.ts";
 
-/** Limit on the standard input in one frame. */
+/** Limit on the bytes of standard input in one frame. */
 const CHUNK_BYTES = 64 * 1024;
 
 /**
@@ -12,10 +12,10 @@ const CHUNK_BYTES = 64 * 1024;
  * for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // This function is asynchronous, because a wire that drops its input calls back at once for the next piece. Without a
-  // pause in between, the nested calls would overflow the stack.
+  // Await each piece, instead of sending the next one in the callback: if `send` drops a piece, it calls back
+  // synchronously, and the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
-    // Stop when the stream is destroyed, because it has then already sent the end of input.
+    // Stop when the stream is destroyed, because a destroyed stream has already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
@@ -104,7 +104,7 @@ export class OutputStream extends Readable {
     return this.#text === undefined ? this.readableLength : this.#text.unreadBytes(this.readableLength);
   }
 
-  /** Adds the next received bytes. */
+  /** Passes received bytes on to the reader, as text if this is a stream of text. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#add(this.#text === undefined ? bytes : this.#text.write(bytes));
     // Report the bytes as read, because the reader of a flowing stream has already received them.

@@ -107,7 +107,7 @@ export class ExecCall implements ExecWire {
     });
     let isOver = false;
     const end = (tell: () => void): void => {
-      // Report only one end, because a failed call emits "end" as well as "error".
+      // A failed call emits both "error" and "end". Report only the first of these events.
       if (!isOver) tell();
       isOver = true;
     };

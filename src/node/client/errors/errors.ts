@@ -85,7 +85,7 @@ export class GuestError extends Error {
   readonly retryable: boolean;
   /** Short advice for the user; undefined if the message says everything. */
   readonly nextStep: string | undefined;
-  /** The message with the field name as the agent sent it. */
+  /** The original message, which names the field as the protobuf schema does. */
   readonly #message: string;
 
   constructor(parts: GuestErrorParts) {
@@ -108,8 +108,8 @@ export class GuestError extends Error {
   }
 
   /**
-   * Returns the same error for a call that had already begun. Its `retryable` is false, because the guest may have
-   * executed something.
+   * Returns this error, but with `retryable` false, for a call that had already begun: the guest may have executed part
+   * of the call.
    */
   ofBegunCall(): GuestError {
     if (!this.retryable) return this;
@@ -186,8 +186,9 @@ export function unreadable(problem: string, cause?: unknown): GuestError {
 }
 
 /**
- * Returns a GuestError if grpc-js failed to decompress a message; undefined for other errors. Such an error has no
- * `details`, because grpc-js copies the status from an exception without `details` (ResolvingCall of 1.14).
+ * Returns a GuestError if the error says that grpc-js failed to decompress a message; undefined for other errors. Only
+ * this error of grpc-js has no `details`: grpc-js makes it from an exception, which has no such field (ResolvingCall of
+ * 1.14).
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;

@@ -6,7 +6,7 @@ import { GuestError, type GuestStatus } from "./errors.ts";
  */
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 
-/** The agent's reasons to refuse a call that may succeed over a later connection. */
+/** The reasons with which the agent refuses a call that may succeed over a new connection. */
 const TRANSIENT: ReadonlySet<string> = new Set(["AUTHORITY_REPLACED", "SHUTTING_DOWN", "TOO_MANY_CONNECTIONS"]);
 
 /**

@@ -2,8 +2,9 @@ import { abortedError, GuestError } from "../errors/errors.ts";
 import type { TimeLimit } from "../time-limit.ts";
 
 /**
- * Ends a copy early, when its caller aborts it or at its time limit. Calls to the agent end by themselves at that time,
- * but the copy could still wait for a local file system that does not answer. Must be disposed of.
+ * Ends a copy when its caller aborts it or when its time limit expires. This class is needed for a local file system
+ * that does not answer: the calls to the agent end by themselves, but the copy would still wait for the file system.
+ * Must be disposed of.
  */
 export class CopyEnd implements Disposable {
   readonly #controller = new AbortController();

@@ -114,8 +114,8 @@ async function attempt(
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
   const call = (): CallOptions => ({ signal, waitForReady, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
-  // `end` also stops reading from the agent when a local failure ends the copy. Otherwise the copy would wait for the
-  // next message, and the agent may have nothing more to send.
+  // If a local failure ends the copy, the disposal of `end` stops reading from the agent. Otherwise the copy would wait
+  // for the next message, and the agent may have nothing more to send.
   using end = new CopyEnd(signal, limit);
   const attributes = await files.stat(top, { ...call(), ...place });
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {

@@ -110,7 +110,7 @@ const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const READLINK: Names<ReadlinkOptions> = { ...PLACE, encoding: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/** The dependencies of Files. */
+/** The client functions that `Files` uses. */
 export interface FilesParts {
   readonly channel: Channel;
   readonly redial: (options: Pick<KeptOptions, "resume">) => WatchParts;

@@ -74,7 +74,7 @@ export function numbers(given: Readonly<Record<string, number | undefined>>): Re
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
 }
 
-/** The largest number of nanoseconds that a time can have in addition to its full seconds. */
+/** The largest nanosecond part of a time, one less than a second. */
 const MOST_NANOS = 999_999_999;
 
 /** Converts a Date to the form of requests. Throws GuestError (INVALID_ARGUMENT) for an invalid Date. */

@@ -230,7 +230,7 @@ export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
   }
 
   #end({ items, failed, failures }: ReadTreeResult): void {
-    // An agent before 0.4.0 does not stream failures, so report those in its result.
+    // An agent before 0.4.0 does not stream failures. It lists them only in its result, so report them now.
     if (this.#reported === 0) this.#report(failures);
     this.#result = resultOf(items, failed, failures);
   }

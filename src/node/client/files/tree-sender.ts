@@ -99,8 +99,8 @@ export class TreeSender {
   }
 
   /**
-   * Sends all entries, and in any case closes their iterator. Rejects with the error of the iterator, or with
-   * Unsendable.
+   * Sends all entries. Closes their iterator in any case. Rejects with the error of the iterator. Rejects with
+   * Unsendable if an entry fails and the agent is too old for the message that reports the failure.
    */
   async send(entries: SentEntries): Promise<void> {
     const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();

@@ -137,7 +137,6 @@ class Upload {
     }
   }
 
-  /** Begins to read the local directory. */
   async #read(end: CopyEnd, there?: ReadonlyMap<string, SentFile>): Promise<LocalDirectory> {
     const { exclude = [], oneFileSystem, followLinks, keepExisting } = this.#options;
     const filter = this.#filter;

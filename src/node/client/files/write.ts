@@ -214,7 +214,7 @@ export function sourceFailure(what: string, cause: unknown): GuestError {
   return failure("FAILED_PRECONDITION", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
 }
 
-/** The value with which UntilAnswered resolves if the agent has answered before the promise has settled. */
+/** `UntilAnswered` resolves with this value if the agent answers before the promise settles. */
 export const ANSWERED: unique symbol = Symbol("answered");
 
 /** Waits for a promise or the agent's answer, whichever comes first. */

@@ -42,8 +42,8 @@ import { deferred } from "../deferred.ts";
 /** Options of every method that calls the agent. */
 export interface CallOptions {
   /**
-   * Aborting cancels the call. A command then ends as after `GuestProcess.cancel()`, and may still run for 5 s; a kept
-   * command continues.
+   * When this signal is aborted, the call is cancelled. A command then ends as after `GuestProcess.cancel()`, and may
+   * still run for 5 s; a kept command continues.
    */
   readonly signal?: AbortSignal | undefined;
   /**
@@ -258,7 +258,7 @@ export class Channel {
   close(): void {
     if (this.isClosed) return;
     this.#closed.abort();
-    // If a call in progress is still connecting, the link must not be released yet.
+    // A call in progress that has no connection yet still needs the link, so do not release the link in this case.
     const needsConnection = this.calls > 0 && !this.#liveness.isConnected;
     this.#client.close();
     this.#link.close?.();

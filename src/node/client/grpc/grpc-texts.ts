@@ -17,10 +17,10 @@ export interface Cause {
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /**
- * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM. The first text is used if
- * the call's first message was still waiting for the stream's window. The server has not processed such a call: it has
- * refused the stream, or excluded it by a GOAWAY frame (RFC 9113, 6.8 and 8.7). Node also reports this code for a
- * stream that it could not send because the connection was closing.
+ * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM. grpc-js uses the first
+ * text if the call's first message was still waiting for HTTP/2 flow control, and otherwise the second text. The server
+ * has not processed such a call: it has refused the stream, or excluded it by a GOAWAY frame (RFC 9113, 6.8 and 8.7).
+ * Node also reports REFUSED_STREAM for a stream that it could not open because the connection was closing.
  */
 const NOT_ACCEPTED = /^(?:Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM|Stream refused by server)$/;
 

@@ -6,7 +6,10 @@ import { failure, GuestError } from "../errors/errors.ts";
 /** Converts the messages of a server stream to values, and observes the end of the stream. */
 export interface Reception<Message, Value> {
   decode(message: Message): Iterable<Value>;
-  /** Aborting ends the stream with CLIENT_CLOSED. Only given for a stream that never ends by itself. */
+  /**
+   * When this signal is aborted, the stream ends with CLIENT_CLOSED. Present only for a stream that never ends by
+   * itself.
+   */
   readonly closed?: AbortSignal | undefined;
   /**
    * Called when the stream has ended or the caller has left it, with the stream's error if there is one. May be called

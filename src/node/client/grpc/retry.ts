@@ -16,7 +16,7 @@ interface Retries<Value> {
   readonly isTransient: (error: unknown) => boolean;
   /** Whether the value of an attempt is good enough to stop. Default: every value is. */
   readonly isEnough?: (value: Value) => boolean;
-  /** Aborting ends the pause, and no further attempt begins. */
+  /** When this signal is aborted, the pause ends, and no further attempt begins. */
   readonly signal: AbortSignal | undefined;
   /** The address or bridge program of the client, as the event of a retry reports it. */
   readonly target?: string | undefined;

@@ -17,7 +17,10 @@ export type ConnectionEvent =
    */
   | (OfClient & { readonly event: "connected"; readonly address?: string })
   | (OfClient & { readonly event: "failed"; readonly address?: string; readonly reason?: string })
-  /** The client repeats a call. `target` is absent for the calls of a restore. */
+  /**
+   * The client repeats a call. `target` is absent if a restore repeats the call, because each attempt may use a new
+   * client.
+   */
   | (Partial<OfClient> & { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string });
 
 /** Which client an event is about. */

@@ -16,8 +16,8 @@ const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /**
- * If the guest's clock certainly differs by more than this after the restore steps, the call that set the clock was
- * delayed. The restore steps are then repeated.
+ * Limit on the error of the guest's clock after the restore steps, less the uncertainty of its measurement. A larger
+ * error means that the call that set the clock was delayed, so the restore steps are repeated.
  */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
@@ -57,7 +57,7 @@ export interface DutiesOptions {
   readonly dutiesTimeoutMs?: number | undefined;
   /** Time limit of the whole operation, in milliseconds from now. Default: Infinity, which means no limit. */
   readonly requestTimeoutMs?: number | undefined;
-  /** Aborting cancels the calls in progress and ends the retries. */
+  /** When this signal is aborted, the calls in progress are cancelled and the retries end. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -128,9 +128,8 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // `thawedWithoutDuties` is collected from the Health answers of all attempts, for two reasons: older agents report it
-  // only in Health, and if the answer to the restore steps is lost, the guest has already cleared it when the next
-  // attempt runs.
+  // Collect `thawedWithoutDuties` from the Health answers of all attempts. Older agents report it only in Health. Also,
+  // the restore steps clear it in the guest: if their answer is lost, the next attempt does not report it any more.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end, untilMs);
@@ -280,7 +279,7 @@ export async function restoreSequence(dial: Dial, options: RestoreOptions = {}):
   return finished(dial, { duties, atMs: Date.now() }, options, end);
 }
 
-/** Result of restore steps that have been run. */
+/** Restore steps that have been run, for `finishRestore`. */
 export interface DoneDuties {
   readonly duties: DutiesResult;
   /** Host time after the agent had answered the restore steps, as Unix time in milliseconds. */
@@ -369,15 +368,16 @@ function* warningsOf(
 /** A check of the guest's clock. */
 interface ClockCheck extends Pick<RestoreOutcome, "health" | "clockErrorMs"> {
   /**
-   * How much the clock differs at least, in milliseconds: the absolute error less its uncertainty. If this process gets
-   * little CPU time, it reads every answer late, and then `clockErrorMs` alone would look like a wrong clock.
+   * The smallest possible error of the guest's clock, in milliseconds: the absolute value of `clockErrorMs` less its
+   * uncertainty. If this process gets little CPU time, it reads every answer late, and `clockErrorMs` becomes large
+   * even if the clock is right.
    */
   readonly certainErrorMs: number;
 }
 
 /**
- * Returns the last Health answer, and the errors of the guest's clock as the answer with the shortest round trip shows
- * them. The errors are NaN if the agent sends no time.
+ * Calls Health several times. Returns the last answer, and the errors of the guest's clock, computed from the answer
+ * with the shortest round trip. The errors are NaN if the agent sends no time.
  */
 async function checkClock(client: RestoredGuest, { limit, signal }: End): Promise<ClockCheck> {
   let quickestMs = Number.POSITIVE_INFINITY;

@@ -46,7 +46,7 @@ export interface ForwardOptions {
    * and `onError` is called. Default: Infinity, which means no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
-  /** Aborting closes the forwarding. */
+  /** When this signal is aborted, the forwarding is closed. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -53,7 +53,7 @@ function pieces(path: string): Buffer[] {
     for (let begin = 0, end; (end = content.indexOf(0, begin)) >= 0; begin = end + 1)
       found.push(content.subarray(begin, end));
   } catch {
-    // Without /proc the original bytes are not known.
+    // Without /proc, the original bytes of the arguments cannot be read.
   }
   return found;
 }

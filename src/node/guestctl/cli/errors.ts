@@ -16,8 +16,8 @@ export class UsageError extends CliError {
  */
 
 /**
- * Exit status if the command was carried out with a different result than intended: the sandbox is not ready or
- * degraded, or some entries were skipped or not removed.
+ * Exit status if guestctl carried out the command, but the result is not as intended: the sandbox is degraded or not
+ * ready, or some entries were skipped or not removed.
  */
 export const STATUS_NOT_AS_INTENDED = 1;
 /** Exit status of `sandbox` if the operation succeeded, but clones may share random numbers, keys or secrets. */

@@ -68,7 +68,7 @@ export const OTHER_COMMANDS: Hints = [
     "wait",
     '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
   ],
-  // Images, which belong to the substrate
+  // Images belong to the substrate. guestctl only lists them.
   ["images image rmi history manifest search", '"guestctl sandbox images" lists the images of the substrate'],
   [
     "build buildx builder bake import load kustomize",

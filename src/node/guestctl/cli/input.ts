@@ -27,7 +27,8 @@ export function sendInput(host: NodeJS.Process, to: Writable): Disposable {
     [Symbol.dispose]: () => {
       host.stdin.unpipe(to);
       host.stdin.pause();
-      // Keep a listener, because a pending read may still fail, and an unhandled error would end the process.
+      // Keep an "error" listener: a read of standard input that is still pending may fail, and an error without a
+      // listener would end the process.
       host.stdin.on("error", () => undefined);
       host.stdin.off("error", fail);
     },

@@ -1,9 +1,10 @@
 import { isUtf8 } from "node:buffer";
 
 /*
- * File names are bytes, and need not be UTF-8. In guestctl's strings, a byte that is not part of valid UTF-8 is a lone
- * surrogate from U+DC80 to U+DCFF, which valid text never contains (as Python does, PEP 383). So code that splits and
- * joins paths needs no second representation. `nameOf` converts a string back to bytes, for Node and for the client.
+ * File names are bytes, and need not be UTF-8. In guestctl's strings, a lone surrogate from U+DC80 to U+DCFF stands for
+ * a byte that is not part of valid UTF-8, as in Python (PEP 383). Valid text never contains such a surrogate. So the
+ * code that splits and joins paths also works for these names. `nameOf` converts a string back to bytes, for Node and
+ * for the client.
  */
 
 const ESCAPED = /[\udc80-\udcff]/;

@@ -74,8 +74,8 @@ function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Rec
 /**
  * Reads files of variables. Each line is `NAME=value` or `NAME`; empty lines and lines that begin with # are ignored.
  * Later lines override earlier lines, and `entries` override the files. A bare NAME copies the variable from `env`.
- * Throws UsageError if `env` has no such variable, because a fork would otherwise silently keep the secret of its
- * origin if NAME is misspelt.
+ * Throws UsageError if `env` has no such variable. Otherwise a misspelt NAME would go unnoticed, and a fork would keep
+ * the secret of its origin.
  */
 export async function readVariables(
   files: readonly string[],

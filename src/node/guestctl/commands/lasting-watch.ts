@@ -68,8 +68,8 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
 const FLUSH_MS = 500;
 
 /**
- * Calls `leave` at SIGINT or SIGTERM. If the program that reads standard output has stopped reading, exits soon
- * afterwards with status 0, because guestctl would otherwise wait indefinitely until there is room in the pipe.
+ * Calls `leave` at SIGINT or SIGTERM. Then gives standard output half a second to accept the last lines. If the program
+ * at the other end of the pipe does not read them, exits with status 0, because guestctl would otherwise wait forever.
  */
 export function onSignal(host: NodeJS.Process, leave: () => void): void {
   const end = (): void => {

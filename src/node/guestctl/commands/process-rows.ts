@@ -4,7 +4,7 @@ import { quoted, sizeWords, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
-/** The word for the workload, in places where a user may also name a kept command. */
+/** The argument that means the workload, where a user may instead give the name of a kept command. */
 const WORKLOAD = "workload";
 
 /** Reads the processes of the sandbox. Rejects with GuestError. */

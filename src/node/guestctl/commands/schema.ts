@@ -57,7 +57,7 @@ function inMessage(schema: DescMessage, answer: object): Message {
         ],
       ];
     if (names !== undefined && typeof value === "string") {
-      // The library names the value 0 "unknown".
+      // The library's name for the enum value 0 is "unknown", which is not its name in the schema.
       const known = names.values.find((each) => each.localName.toLowerCase() === value);
       return [[localName, known?.number ?? 0]];
     }

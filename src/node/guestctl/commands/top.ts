@@ -30,7 +30,10 @@ const TITLES = ["PID", "USER", "STATE", "CPU %", "CPU TIME", "MEMORY", "BELONGS 
 const DEFAULT_INTERVAL_MS = 2_000;
 /** Lower limit of --interval. Reading one process costs the agent some 50 us, which it takes from the guest's own work. */
 const LEAST_INTERVAL_MS = 500;
-/** Upper limit of the time before the first table, which can be shown only after a second reading. */
+/**
+ * Upper limit of the pause between the first two readings. The first table needs both, because it shows the CPU time
+ * that was used between them.
+ */
 const FIRST_INTERVAL_MS = 1_000;
 const ENTER_SCREEN = "\x1b[?1049h\x1b[?25l";
 const LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l";

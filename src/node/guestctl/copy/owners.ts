@@ -23,7 +23,11 @@ interface Destination {
 const DATABASE_BYTES = 16 * 1024 * 1024;
 const LAST_OWNER = 2 ** 32 - 2;
 
-/** Parses the value of --chown, or the owner argument of `chown`. Throws UsageError, whose message begins with `what`. */
+/**
+ * Parses the value of --chown, or the owner argument of `chown`. Throws UsageError.
+ *
+ * @param what name of the option or argument in the error message
+ */
 export function parseChown(text: string, what = "--chown"): Chown {
   const [, user = "", colon, group = ""] = /^([^:]*)(?:(:)([^:]*))?$/.exec(text) ?? [];
   if (user === "" && group === "")

@@ -23,13 +23,13 @@ export interface CopyOptions {
   readonly copiesLinks: boolean;
   /** Give local files the modes that they have in the guest, regardless of the umask. */
   readonly keepsModes: boolean;
-  /** End at the first entry that fails. */
+  /** End the copy at the first entry that fails. */
   readonly failFast: boolean;
   /** Patterns of entries to skip. */
   readonly exclude: readonly (string | Buffer)[];
   /** Which owners the copied entries get. */
   readonly owners: Owners;
-  /** Preserve hard links: names of the same file remain names of the same file. */
+  /** Preserve hard links: if several names in the source belong to one file, they also belong to one file in the copy. */
   readonly hardLinks: boolean;
   /** Copy the targets of symlinks instead of the links. */
   readonly followLinks: boolean;
@@ -76,7 +76,6 @@ export class CopyReport {
     this.#isForPrograms = isForPrograms;
   }
 
-  /** Whether anything was skipped. */
   get isPartial(): boolean {
     return this.#skippedCount > 0;
   }

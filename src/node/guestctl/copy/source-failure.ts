@@ -27,7 +27,10 @@ const ABOUT_A_PATH: ReadonlySet<string> = new Set([
 /** Names of the error classes of guestctl and its tar library that concern a single path. */
 const LOCAL: ReadonlySet<string> = new Set(["CliError", "EntryError", "UnpackError"]);
 
-/** Why one source could not be copied, if the other sources still can be. Undefined if the error ends the whole copy. */
+/**
+ * Returns the reason why one source could not be copied. Returns undefined if the error ends the whole copy, so that
+ * the other sources are not copied either.
+ */
 export function sourceFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const isOfPath = error instanceof GuestError && ABOUT_A_PATH.has(error.code);
@@ -35,8 +38,9 @@ export function sourceFailure(error: unknown): string | undefined {
 }
 
 /**
- * Returns an error handler that accepts a partial copy of a directory, because its failed entries are reported already.
- * Other errors are rethrown.
+ * Returns an error handler for the copy of a directory. If only some entries failed, the handler returns what was
+ * copied, because the failed entries are already reported. It rethrows every other error, and with `failFast` also this
+ * one.
  */
 export function ifPartial({
   options,

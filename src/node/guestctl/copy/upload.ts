@@ -201,7 +201,7 @@ function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEn
 /** Counts the files of an archive that is sent in one call. With older agents, each file is counted when it is written. */
 class SentFiles {
   readonly #report: CopyReport;
-  /** Sizes of the files, by name as latin1 string, which keeps every byte. */
+  /** Sizes of the files, in bytes. The keys are names decoded as latin1, which keeps every byte. */
   readonly #sizes = new Map<string, number>();
 
   constructor(report: CopyReport) {
@@ -215,7 +215,7 @@ class SentFiles {
     }
   }
 
-  /** Subtracts a file that the agent has not written. */
+  /** Subtracts a file from the counts, because the agent has not written the file. */
   uncount(name: Buffer): void {
     const sizeBytes = this.#sizes.get(name.toString("latin1"));
     if (sizeBytes === undefined) return;

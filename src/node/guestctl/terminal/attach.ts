@@ -27,7 +27,7 @@ interface Attachment {
   readonly timeout?: string | undefined;
   /** Let signals end guestctl, and thereby the command, instead of forwarding them to the command. */
   readonly endsBySignals?: boolean;
-  /** The name and the call of a kept command; undefined if the command is not kept. */
+  /** For a kept command, its name and its attached process object; otherwise undefined. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess<Buffer> } | undefined;
 }
 

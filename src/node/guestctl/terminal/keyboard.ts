@@ -84,7 +84,7 @@ const LINE_FEED = 0x0a;
 const DOT = 0x2e;
 const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
-/** Ctrl clears the upper bits of a letter. The bits in this mask remain. */
+/** Mask of the lower five bits of a letter. Ctrl with a letter produces the control character that has only these bits. */
 const CONTROL_BITS = 0x1f;
 
 /** The escape character of ssh(1). */

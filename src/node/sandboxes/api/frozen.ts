@@ -73,11 +73,13 @@ interface Safe {
 const ASKED_AT_A_TIME = 64;
 
 /**
- * Runs the restore steps of sandboxes before their sessions thaw by themselves. In the first pass each sandbox gets
- * only its restore steps. POST_RESTORE and Health, which need a second connection, follow once all sandboxes that
- * answer have run their restore steps. A silent agent never delays other sandboxes: after half a second, the attempt to
- * reach it frees its place for the next sandbox, and after ten seconds its sandbox is moved behind all others, where
- * the agent gets the node's usual time to answer.
+ * Runs the restore steps of sandboxes before their sessions thaw by themselves. The first pass runs only the restore
+ * steps, in every sandbox whose agent answers. The second pass runs the POST_RESTORE hooks and calls Health, which
+ * needs a second connection to each sandbox.
+ *
+ * A silent agent never delays other sandboxes. After half a second, the attempt to reach the agent frees its place for
+ * the next sandbox. After ten seconds, the agent's sandbox is moved behind all others, where the agent gets the node's
+ * usual time to answer.
  */
 export class Frozen {
   readonly #node: NodeParts;
@@ -216,8 +218,8 @@ export class Frozen {
   }
 
   /**
-   * Completes a restore once the restore steps of all sandboxes that answer are done. Repeats the restore steps if the
-   * sandbox's journal entry has changed since they ran.
+   * Completes the restore of a sandbox. First waits until the restore steps are done in every sandbox whose agent
+   * answers. Repeats this sandbox's restore steps if its journal entry has changed since they ran.
    */
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;
@@ -274,8 +276,8 @@ export class Frozen {
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();
-    // Give the connection the node's whole time to answer, because a second attempt would start from the beginning. A
-    // handshake is slow here only if this process is starved of CPU time.
+    // Let this connection attempt take all the time that an agent has to answer (`reachTimeoutMs`), because a second
+    // attempt would start from the beginning. A handshake is slow here only if this process is starved of CPU time.
     const connectTimeoutMs = this.#node.guests.patience.reachTimeoutMs;
     const options = { known, done, connectTimeoutMs, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
     const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);

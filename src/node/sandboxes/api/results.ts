@@ -38,8 +38,8 @@ export interface ForkResult {
   /** How the new sandbox was resumed. */
   readonly awakening: Awakening;
   /**
-   * How the source was resumed. Undefined if the source was not running because it is a snapshot or a sandbox in
-   * standby.
+   * How the source was resumed after the fork. Undefined if the source was not running, that is, for a snapshot and for
+   * a sandbox in standby.
    */
   readonly source: Awakening | undefined;
 }

@@ -193,7 +193,8 @@ export class Sandboxes {
   }
 
   /**
-   * Compares the keys of a sandbox, resumes it, and runs the restore steps, POST_RESTORE and Health. Resolves with
+   * Resumes a sandbox: checks that its image, hypervisor, agent version and CPU class have not changed since the
+   * suspension, restores it, runs the restore steps and the POST_RESTORE hook, and calls Health. Resolves with
    * undefined if the sandbox was stopped and has been booted again. After an abort, call `resume` again, because the
    * sandbox may already be running without having run its restore steps.
    */
@@ -266,8 +267,8 @@ export class Sandboxes {
 
   /**
    * Routes a hostname of the daemon's ingress to a port of a sandbox, until `unpublish` is called or the sandbox is
-   * removed. Idempotent, so that a failed wait can be repeated. Rejects with HOSTNAME_IN_USE if the hostname is taken.
-   * If only the wait fails, rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, and the publication remains. The
+   * removed. Rejects with HOSTNAME_IN_USE if the hostname is taken. If only the wait for the server fails, rejects with
+   * INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, and the publication remains; the same call can then be repeated. The
    * result has a `warning` if the server listens only on addresses that the ingress cannot reach.
    *
    * @param port port in the sandbox; its server should listen on all addresses
@@ -306,8 +307,9 @@ export class Sandboxes {
   }
 
   /**
-   * Removes a sandbox or a snapshot in any state, with its credentials and their volume. The volume is kept as long as
-   * a fork uses it. If the removal is aborted, the next call or the next sweep removes the rest.
+   * Removes a sandbox or a snapshot in any state. Also removes its credentials and the volume that contains them, but
+   * keeps the volume as long as a fork uses it. If the removal is aborted, the next call or the next sweep removes the
+   * rest.
    */
   remove(name: string, options: OperationOptions = {}): Promise<void> {
     return abortable(options, () =>

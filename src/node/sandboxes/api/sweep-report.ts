@@ -39,7 +39,7 @@ export interface SweepReport {
 /** A warning about a sandbox whose restore steps were run. */
 export type SweepWarning = Warning & { readonly name: string } & Pick<Awakening, "clockErrorMs">;
 
-/** A failure of a sweep. */
+/** Why a sweep could not finish or remove the sandbox, snapshot or object with this name. */
 export interface SweepFailure {
   readonly name: string;
   readonly code: string;

@@ -21,7 +21,7 @@ import {
   type NodeResources,
 } from "./resources.ts";
 
-/** Progress of a sweep. */
+/** Progress of a sweep, for `onProgress`. */
 export interface SweepProgress {
   /** Number of entries and orphans that are finished, including those that failed. */
   readonly done: number;
@@ -44,10 +44,11 @@ export interface SweepOptions extends OperationOptions {
 const AT_A_TIME = 16;
 
 /**
- * First runs restore steps that an earlier process left undone, in the order in which the sessions would thaw. Then
- * finishes or removes the other incomplete entries. Finally removes orphans: objects that have this node's tag but no
- * entry. An object that is just being created already has an entry, so it is kept. Rejects with SandboxError
- * (NODE_ID_CONFLICT), before it changes anything, if objects with this node's tag come from another journal.
+ * Finishes what earlier processes left undone. First runs missing restore steps, in the order in which the sessions
+ * would thaw. Then finishes or removes sandboxes and snapshots that were only partly created or removed, or whose
+ * instance is gone. Finally removes orphans: objects at the substrate that have this node's tag but no entry. An object
+ * that is just being created already has an entry, so it is kept. Rejects with SandboxError (NODE_ID_CONFLICT), before
+ * it changes anything, if objects with this node's tag come from another journal.
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
   const before = node.journal.all();
@@ -76,8 +77,8 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await Promise.all([
     asked.then(() => frozen.silent()),
     finish(others.filter(({ phase }) => phase !== "creating")),
-    // The daemon may still be creating a fork or a snapshot for a process that has ended. In that case `asked` is set
-    // in the entry of the source, so wait for such sources first.
+    // The daemon may still be creating a fork or a snapshot for a process that has ended. The entry of the source then
+    // has the field `asked`. So wait for the sources with `asked` before finishing the entries that are being created.
     asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)

@@ -27,7 +27,7 @@ interface Listed {
   readonly address: string | undefined;
 }
 
-/** Lists the sandboxes for `UsageReader` and connects to them. */
+/** The functions with which a `UsageReader` lists the sandboxes and connects to each of them. */
 export interface UsageSources {
   list(): Promise<readonly Listed[]>;
   connect(name: string): Promise<GuestClient>;

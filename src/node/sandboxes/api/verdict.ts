@@ -14,10 +14,10 @@ type Stamps = Pick<
 >;
 
 /**
- * Decides from an answer of Health which action is due. The answer has timestamps of the guest's clock. They are first
- * converted to the host's clock, which `runEpochMs` uses, by the current difference between the clocks. The workload's
- * idle declaration counts if it is later than both `runEpochMs` and the last user activity. For the TTL, `runEpochMs`
- * counts as activity.
+ * Decides from an answer of Health which action is due. The timestamps in the answer are of the guest's clock. This
+ * function first converts them to the host's clock, by the current difference between the two clocks. The time to live
+ * begins at the last user activity or at `runEpochMs`, whichever is later. The workload's declaration that it is idle
+ * counts only if it was made after both of these times.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

@@ -62,7 +62,7 @@ export async function publish(
     const { id } = await lasting(() => made(node, planned, instanceId));
     return await noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
-    // If this withdrawal fails as well, the next sweep repeats it.
+    // Withdraw the publication. If this fails as well, the next sweep withdraws it.
     const failed = node.journal.sandbox(entry.name);
     await lasting(() => withdraw(node, "publish", failed, planned)).catch(() => undefined);
     throw error;

@@ -57,7 +57,8 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
     answer = await get(host, listenPort, hostname);
   } catch (error) {
     const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
-    // A timeout is not the proxy's fault, because the proxy waits for the guest longer than this attempt does.
+    // A timeout is not the proxy's fault: the proxy waits for the guest for longer than this process waits for the
+    // proxy.
     return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
   }
   const { status, isGuests, beginning } = answer;

@@ -31,7 +31,7 @@ import { checkVariables, requireFrozen, requireRenewable, type Variables } from 
 import { awakenWith } from "./renewal.ts";
 import { paused, sourceStillSuspended, unreached, wrongState } from "./state-errors.ts";
 
-/** Options of a suspension. */
+/** Options of the operations that suspend a running sandbox: standby, snapshot and fork. */
 export interface SuspendOptions extends OperationOptions {
   /** Whether to freeze the session. Default: the node's `freeze`. */
   readonly freeze?: Freeze | undefined;
@@ -39,7 +39,7 @@ export interface SuspendOptions extends OperationOptions {
 
 /** The result of a suspension. */
 export interface Suspension extends SuspendReport {
-  /** Includes NOT_FROZEN if the requested freeze failed. */
+  /** Warnings of the suspension; they include NOT_FROZEN if the requested freeze failed. */
   readonly warnings: readonly Warning[];
 }
 
@@ -106,10 +106,10 @@ async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEnt
 }
 
 /**
- * Runs an action for which the substrate suspends a running sandbox. An action must remove what it has created before
- * it fails. If the failed action leaves the sandbox suspended, the sandbox is restored once, and its restore steps are
- * run. Rejects with the action's error; or, if the restore fails too, with SOURCE_ASLEEP, whose message contains that
- * error.
+ * Runs an action (a snapshot or a fork) during which the substrate suspends a running sandbox. If the action fails and
+ * the sandbox is still suspended, restores the sandbox once and runs its restore steps. Then rejects with the error of
+ * the action. If this restore fails as well, rejects with SOURCE_ASLEEP, whose message contains the error of the
+ * action. The action itself must remove what it has created before it fails.
  *
  * @param suspended returns the sandbox, once its PRE_SNAPSHOT hook has run
  */
@@ -166,8 +166,9 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
 }
 
 /**
- * Creates the `paused` error after a failed call to the daemon. If the daemon has answered the call, it no longer
- * executes the call, so `asked` is removed from the journal's entry.
+ * Creates the `paused` error after a failed call to the daemon. If the daemon has answered, the call has ended. In this
+ * case, also removes from the journal's entry the field `asked`, which says that the daemon may still be executing a
+ * call.
  */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");

@@ -159,7 +159,8 @@ export class GuestAccess {
    * the sandbox as running.
    */
   async awaken(operation: string, found: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
-    // This also completes an interrupted boot. A guest that has booted contains nothing of an earlier suspension.
+    // This function also completes an interrupted boot. A guest that has booted contains nothing of an earlier
+    // suspension, so remove the fields about that suspension.
     const entry =
       found.bootingSinceMs === undefined
         ? found

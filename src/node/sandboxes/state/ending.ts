@@ -4,12 +4,13 @@ import { type Instance, lasting, SandboxError, sandboxError, type Substrate } fr
 import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
-/** Limits on the console lines that an error contains, and on the length of each line in characters. */
+/** Limit on the number of console lines that an error contains. */
 const TAIL_LINES = 10;
+/** Limit on the length of each of these lines, in characters. */
 const LINE_CHARACTERS = 300;
 /**
- * Number of lines to request in order to find lines of the agent. It covers practically the whole console, because the
- * agent's lines need not be the last ones: the workload and init print lines after them.
+ * Number of console lines to request in a search for lines of the agent: practically the whole console. The last lines
+ * would not suffice, because the workload and init print lines after those of the agent.
  */
 export const WHOLE_CONSOLE_LINES = 10_000;
 /** The agent's first and last log line of a boot (docs/agent/operations.md). A guest can forge them. */
@@ -112,9 +113,8 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
 }
 
 /**
- * The agent's latest reason for refusing a spec file, from its log on the console. The agent writes the log line after
- * its answer, so this function waits for the line, and returns undefined if the console does not have it within
- * LOG_DELAY_MS.
+ * Returns why the agent last refused a spec file, from its log on the console. The agent writes the log line after its
+ * answer, so this function waits for the line. Returns undefined if the line does not appear within LOG_DELAY_MS.
  */
 export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
   const read = async (): Promise<string | undefined> => {

@@ -1,7 +1,6 @@
 /** Releases a permit of a gate. A second call does nothing. */
 export type Leave = () => void;
 
-/** Options of a gate. */
 interface GateOptions {
   /** Number of permits. */
   readonly places: number;
@@ -10,8 +9,8 @@ interface GateOptions {
   /** Time after which a permit is released automatically, in milliseconds. Default: never. */
   readonly limitMs?: number;
   /**
-   * Weight of each tenth of `limitMs` in which this process was starved of CPU time. Default: 0, so that it does not
-   * count.
+   * `limitMs` is measured in tenths. A tenth in which this process was starved of CPU time counts only as this share of
+   * a tenth, from 0 to 1. Default: 0, so that it does not count.
    */
   readonly starvedShare?: number;
 }
@@ -70,7 +69,7 @@ export class Gate {
   }
 }
 
-/** Number of timers into which a time limit is divided. */
+/** A time limit is measured by this many timers, one after the other. */
 const TURNS = 10;
 /** A timer that is late by more than this share of its delay shows that this process is starved of CPU time. */
 const LATE = 0.5;

@@ -13,8 +13,9 @@ import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { Warning } from "./warnings.ts";
 
-/** The deadline of one attempt to reach an agent that may not have started yet, and the pause before the next attempt. */
+/** Deadline of one attempt to reach an agent that may not have started yet. */
 const ATTEMPT_MS = 2_000;
+/** Pause between two of these attempts. */
 const PAUSE_MS = 100;
 /** Time allowed for the network in each call. It is added to the time that the call's work may take. */
 export const CALL_MS = 10_000;
@@ -39,8 +40,8 @@ const FREEZE_LIMIT_MS = 600_000;
 const FREEZE_WAIT_MS = 4_000;
 
 /**
- * Tokens in `degraded` which say that random number generators were not reseeded. Tokens about the clock or about the
- * credited entropy do not match.
+ * Matches the tokens in `degraded` which say that a random number generator was not reseeded. Does not match the tokens
+ * about the clock or about the credited entropy.
  */
 const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
 
@@ -141,7 +142,8 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 
 /** A freeze's result as the value of a tag, such as "frozen", "off", "unsupported" or "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
-  // Cut the problem at its colon, because names of the guest's processes may follow, which do not belong into a tag.
+  // Use only the part of the problem before the colon. Names of the guest's processes may follow the colon, and a tag
+  // must not contain them.
   const [problem = ""] = freezeProblem?.split(":") ?? [];
   return freeze === "failed" ? `failed: ${problem}` : freeze;
 }
@@ -181,7 +183,7 @@ export async function awaken(
   ended?: AbortSignal,
   done?: DoneDuties,
 ): Promise<Awakening> {
-  // This dials up to three times and runs a hook, so it may take long. The signal ends it even if a call hangs.
+  // The limit allows for three dials and a hook. Its signal ends this function even if a call hangs.
   const limit = timeoutSignal(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = currentSignal(limit, ended);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };

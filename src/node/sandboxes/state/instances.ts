@@ -103,10 +103,13 @@ export class Instances {
 
   /**
    * Creates an instance or changes its state. If the daemon's answer is lost, polls the instance until it has the state
-   * `wanted`, or is running if no state is given. Gives up when the time is up or the daemon does not answer. An
-   * internal error counts as a lost answer, because the daemon cancels every call after a minute and then answers with
-   * that error; in this case one poll is enough, because the call has ended. An abort of the operation takes effect
-   * only after all this.
+   * `wanted` or, without `wanted`, until it is running. Stops polling when the time limit expires or the daemon does
+   * not answer.
+   *
+   * An internal error of the daemon counts as a lost answer, because the daemon cancels every call after a minute and
+   * then answers with this error. In this case one poll is enough, because the call has ended.
+   *
+   * If the operation is aborted, the abort takes effect only at the end of this function.
    */
   changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     return lasting(() => this.#changed(entry, change, wanted));

@@ -61,8 +61,8 @@ export interface Entry {
   /** Port of the agent. */
   readonly agentPort: number;
   /**
-   * The keys that a restore compares, as they were at the last suspension. Before the first suspension only `template`
-   * is valid.
+   * The keys at the last suspension. A restore compares them with the current keys. Before the first suspension, only
+   * `template` is valid, because the other keys are determined at each suspension.
    */
   readonly keys: SnapshotKeys;
   /** How the sandbox was prepared for its last suspension. */
@@ -104,8 +104,9 @@ export interface SandboxEntry extends Entry {
   /** The instance's id at the substrate; undefined if it is not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * When the agent had run its last restore steps, or just before the sandbox booted, as Unix time in milliseconds by
-   * the host's clock. Undefined after a suspension, until the restore steps have run.
+   * When the sandbox began to run, as Unix time in milliseconds by the host's clock: after a restore, when the agent
+   * had run the restore steps; after a boot, the time just before the boot. Undefined after a suspension, until the
+   * restore steps have run.
    */
   readonly runEpochMs?: number | undefined;
   /**
@@ -121,18 +122,19 @@ export interface SandboxEntry extends Entry {
   /** When a rotation of the credentials began, if that rotation may still be unfinished; otherwise undefined. */
   readonly rotatingSinceMs?: number | undefined;
   /**
-   * When the stopped sandbox was booted again, by the host's clock. Undefined if the sandbox is not booting, or if its
-   * agent has answered since.
+   * When `resume` began to boot the stopped sandbox, by the host's clock. Undefined once the agent has answered, and
+   * whenever the sandbox is not booting.
    */
   readonly bootingSinceMs?: number | undefined;
   /**
-   * The instance's address at the last suspension. It is used if the daemon does not answer, because a session may stay
-   * frozen until its agent is reached, so the restore steps cannot wait for the daemon.
+   * The instance's address at the last suspension. If the daemon does not answer, the restore steps use this address
+   * instead of waiting for the daemon, because the session may stay frozen until they have run.
    */
   readonly lastIp?: string | undefined;
   /**
-   * The last time since its boot that the session ran before its restore steps because it was not frozen. Since then
-   * its clones may have drawn the same random numbers and keys. Undefined if that never happened.
+   * Set if, since its last boot, the session has run before its restore steps, because it was not frozen. Clones of the
+   * sandbox may then have drawn the same random numbers and keys. If this happened several times, the last time is
+   * recorded.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
   /**
@@ -161,7 +163,10 @@ export interface SandboxEntry extends Entry {
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;
-  /** Value of the operation tag, by which the snapshot is found if the answer to its creation was lost. */
+  /**
+   * Value of the snapshot's tag `svc.operation`. If the daemon's answer to the creation is lost, the snapshot is found
+   * by this tag.
+   */
   readonly operation?: string | undefined;
   /** `SandboxEntry.vsock` of the source when the snapshot was taken. */
   readonly vsock?: string | undefined;
@@ -287,7 +292,10 @@ export class Journal {
     if (this.get(name) !== undefined) throw taken(name);
   }
 
-  /** Overwrites an entry, which is on disk when this resolves. An entry that was removed meanwhile stays removed. */
+  /**
+   * Overwrites an entry. When the promise resolves, the new entry is on disk. If the entry was removed meanwhile, it
+   * stays removed.
+   */
   async put(entry: JournalEntry): Promise<void> {
     const body = JSON.stringify(entry);
     await this.#run(entry.name, body, () => this.#statements.put.run(body, entry.name));

@@ -65,7 +65,7 @@ function noCpuClass(problem: string): SandboxError {
   );
 }
 
-/** The current values, to compare with the keys of a suspension. */
+/** The current properties of the node and of the sandbox's agent, for comparison with the keys of a suspended sandbox. */
 export interface Present {
   readonly daemon: DaemonFacts;
   readonly images: readonly Image[];

@@ -148,7 +148,7 @@ export class Locks {
       try {
         this.#journal.exec("ROLLBACK");
       } catch {
-        // SQLite has already rolled back, for example because the disk is full.
+        // ROLLBACK fails if SQLite has already rolled back the transaction, for example because the disk is full.
       }
       throw error;
     }

@@ -114,7 +114,7 @@ export function checkNumbers(options: NodeOptions): void {
   if (options.agentPort !== undefined) checkPort(options.agentPort, "agentPort");
 }
 
-/** Creates the parts of a node. */
+/** Creates the objects that all operations of a node share. */
 export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   const {
     substrate,

@@ -11,7 +11,7 @@ export interface Step {
   /** Name of the sandbox or snapshot. */
   readonly name: string;
   readonly step: string;
-  /** Progress of an upload. */
+  /** Present only for a step that uploads data: how many bytes are sent already, and how many there are. */
   readonly bytes?: { readonly sent: number; readonly total: number } | undefined;
 }
 

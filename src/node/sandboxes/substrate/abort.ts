@@ -87,7 +87,7 @@ export function throwIfAborted(): void {
   if (operation?.signal.aborted === true) throw operation.failure();
 }
 
-/** Settles like the promise, or rejects with SandboxError once the current operation is aborted. */
+/** Resolves or rejects as `promise` does, or rejects with SandboxError if the current operation is aborted first. */
 export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> {
   const operation = running.getStore();
   if (operation === undefined) return promise;
@@ -104,8 +104,8 @@ export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> 
 }
 
 /**
- * Returns a signal that is aborted with the current operation or with one of `others`; undefined if none of them has a
- * signal.
+ * Returns a signal that is aborted when the current operation or one of `others` is aborted. Outside of an operation,
+ * returns undefined if `others` contains only undefined.
  */
 export function currentSignal(...others: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
   const all = [running.getStore()?.signal, ...others].filter((one) => one !== undefined);

@@ -114,10 +114,10 @@ interface ErrorDetails {
 }
 
 /**
- * The only kind of error that the operations of `Sandboxes` throw. If a call to the agent has failed, `cause` is its
- * GuestError. The client that `Sandboxes.connect` returns rejects with GuestError. Characters that control a terminal
- * are escaped in its message. Everything that the failed operation created is removed, either at once or by the next
- * sweep.
+ * The only kind of error that the operations of `Sandboxes` throw. If a call to the agent has failed, `cause` is the
+ * GuestError of the call. In `message`, characters that control a terminal are escaped. Everything that the failed
+ * operation created is removed, either at once or by the next sweep. (The client that `Sandboxes.connect` returns
+ * rejects with GuestError, not with SandboxError.)
  */
 export class SandboxError extends Error {
   /** "SandboxError", or "AbortError" if the caller's signal was aborted, as in Node. */

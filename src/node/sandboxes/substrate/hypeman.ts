@@ -240,9 +240,9 @@ class HypemanSubstrate {
   }
 
   /**
-   * Requests each instance that is listed more than once or in different states. The reason is that an interrupted fork
-   * of a snapshot leaves a record with the id, name and tags of its source (hypeman 8853445,
-   * lib/instances/snapshot.go:415). The state in that record must not be mistaken for the state of the source.
+   * Requests each instance that is listed more than once or in different states, to get its true state. An interrupted
+   * fork of a snapshot leaves a record that has the id, name and tags of its source, but a state of its own (hypeman
+   * 8853445, lib/instances/snapshot.go:415).
    */
   async #resolve(byId: Map<string, Instance>, lists: readonly (readonly SdkInstance[])[]): Promise<void> {
     const listed = new Map<string, { records: number; readonly states: Set<string> }>();

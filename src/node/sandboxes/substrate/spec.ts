@@ -59,7 +59,7 @@ const OWN_TAGS = 10;
 const TAGS_LIMIT = 50;
 const TAG_KEY_CHARACTERS = 128;
 const TAG_VALUE_CHARACTERS = 256;
-/** Characters of a key, and of a value that is not empty. */
+/** Matches a valid key of a tag, and a valid value that is not empty. */
 const TAG_TEXT = /^[A-Za-z0-9 _.:/=+@-]+$/;
 const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*$/i;
 const SIZE_UNITS = ["", "K", "M", "G", "T"];

@@ -29,8 +29,8 @@ export interface Instance {
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
   /**
-   * How many records in a listing have this id. More than one means that interrupted forks have left orphaned records.
-   * Default: 1.
+   * How many records with the id of this instance a listing contains. More than one means that interrupted forks have
+   * left orphaned records. Default: 1.
    */
   readonly records?: number | undefined;
 }

@@ -10,9 +10,9 @@ export interface ThreadEvents {
 }
 
 /**
- * A thread that reads or writes local files. It is separate from the caller's event loop and from Node's thread pool,
- * because a file system may not answer for a long time. It does not keep the process alive once it is disposed of, even
- * if a system call blocks it.
+ * A thread that reads or writes local files. A file system may not answer for a long time; in this case the thread
+ * blocks neither the caller's event loop nor Node's thread pool. After its disposal, the thread does not keep the
+ * process alive, even while a system call still blocks the thread.
  */
 export class CopyThread implements Disposable {
   readonly #worker: Worker;

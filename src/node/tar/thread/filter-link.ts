@@ -3,8 +3,8 @@ import type { LocalEntry } from "../local-tree.ts";
 import type { FilterLink, OfferedEntry } from "./jobs.ts";
 
 /**
- * Sends entries to the filter's thread and waits for its answers. Blocks this thread, because its walk is synchronous.
- * The other thread can terminate this thread meanwhile.
+ * Sends entries to the thread that runs the filter, and waits for its answers. Blocks the calling thread, because it
+ * reads the local directory synchronously. The filter's thread can terminate the blocked thread.
  */
 export function answersOf({ port, answers }: FilterLink, entries: readonly LocalEntry[]): readonly boolean[] {
   const count = new Int32Array(answers);
@@ -31,7 +31,7 @@ export function filterLink(
   const count = new Int32Array(answers);
   port1.on("message", (entries: readonly OfferedEntry[]) => {
     choose(entries).then((chosen) => {
-      // Post the message before the other thread wakes up, because it then reads the message without waiting.
+      // Post the message before waking up the other thread: it reads the message at once, without waiting for it.
       port1.postMessage(chosen);
       Atomics.add(count, 0, 1);
       Atomics.notify(count, 0);

@@ -31,7 +31,7 @@ export interface OfferedEntry {
 export interface FilterLink {
   /** Receives the answers. */
   readonly port: MessagePort;
-  /** An Int32Array with the number of answers. */
+  /** An Int32Array of length 1: the number of answers that the filter has posted. */
   readonly answers: SharedArrayBuffer;
 }
 
@@ -54,7 +54,7 @@ export interface ReadOptions {
   readonly there?: ReadonlyMap<string, SentFile> | undefined;
 }
 
-/** The task of a thread. */
+/** The task of a CopyThread: to read a local directory, measure its size, or unpack entries into it. */
 export type Job =
   | { readonly kind: "read"; readonly root: string | Bytes; readonly options: ReadOptions }
   | { readonly kind: "measure"; readonly root: string | Bytes }

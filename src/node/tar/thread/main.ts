@@ -62,8 +62,8 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
 
 /** Yields the entries that a port receives. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
-  // Acknowledges a batch and returns its memory to the sender. The receiver calls this when it begins the next batch,
-  // and by then nothing in the old batch is needed.
+  // Acknowledges a batch and returns its memory to the sender. The receiver calls this function when it begins the next
+  // batch, because it then needs nothing of the old batch any more.
   const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
     source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
   const receiver = new EntryReceiver(acknowledge);

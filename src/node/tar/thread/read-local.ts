@@ -44,7 +44,7 @@ export class ThreadReading implements Disposable {
   }
 }
 
-/** The error of a reading after it was disposed of. */
+/** Creates the error for a read of a local directory after its reader was disposed of. */
 export function readingEnded(): Error {
   return new Error("the local directory was not read to its end, because its reader was closed");
 }

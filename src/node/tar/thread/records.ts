@@ -52,7 +52,7 @@ export interface EntryRecord extends TarHeader {
 export interface Batch {
   readonly bytes: ArrayBuffer;
   readonly sizeBytes: number;
-  /** True if the memory contains no records, but the content of one "data" record. */
+  /** True if the memory contains the content of one "data" record instead of records. */
   readonly isData?: boolean;
 }
 

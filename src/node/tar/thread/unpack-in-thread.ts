@@ -10,8 +10,8 @@ import { errorOf, plainError } from "./plain-error.ts";
 import { BatchReader } from "./records.ts";
 
 /**
- * Limit on the time that the thread has after a failure to remove the file that it was writing. A removal takes less
- * than a millisecond, but a file system that does not answer would keep the caller waiting.
+ * Time that the thread gets, when the unpacking fails, to remove the file that it was writing. A removal takes less
+ * than a millisecond. Without a limit, the caller would wait forever for a file system that does not answer.
  */
 const CLEAN_UP_MS = 5_000;
 
@@ -37,7 +37,7 @@ class Unpacking {
   readonly #thread: CopyThread;
   readonly #sender: EntrySender;
   readonly #settle: Settle;
-  /** The error because of which the unpacking ends: from the entries, from a callback, or the signal's reason. */
+  /** The error that ends the unpacking: an error of the entries or of a callback, or the signal's reason. */
   #failure: { readonly error: unknown } | undefined;
   #cleanUp: NodeJS.Timeout | undefined;
   #isEnded = false;

@@ -61,7 +61,7 @@ function bridgeFailed(message: string): Cause {
 
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
-/** How many characters of the end of the command's standard error are kept. */
+/** Number of characters that are kept from the end of the command's standard error. */
 const COMPLAINT_CHARS = 1_000;
 
 /**

@@ -91,8 +91,8 @@ export class DialledLink implements Link {
   }
 
   async #join(socket: Socket): Promise<void> {
-    // Read the HTTP/2 preface, which grpc-js sends in one write, so that each endpoint can get it. grpc-js sends
-    // nothing more until a server answers.
+    // First read the HTTP/2 preface of grpc-js, because each endpoint that is tried must receive it. grpc-js sends the
+    // preface in one write, and nothing more until a server answers.
     const preface = await firstBytes(socket, PREFACE_BYTES);
     const stream = await this.#dial(preface, socket);
     if (stream === undefined) socket.destroy();
@@ -148,7 +148,7 @@ function summary(causes: readonly Cause[]): Cause | undefined {
   return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
 }
 
-/** Pipes in both directions, and passes on EOF and backpressure. If one side breaks, destroys the other side. */
+/** Pipes each stream into the other, including EOF and backpressure. If one stream breaks, destroys the other. */
 function join(socket: Socket, stream: Duplex): void {
   stream.on("error", () => socket.destroy());
   stream.once("close", () => socket.destroy());

@@ -47,8 +47,8 @@ export class Liveness {
    */
   readonly #sockets = new Map<Socket, NodeJS.Timeout | undefined>();
   /**
-   * Connections that have been ready, including those that drain. The value of each has the number of checks since the
-   * connection last received bytes.
+   * Connections that have been ready, including those that are draining. `quietChecks` is the number of checks since
+   * the connection last received bytes.
    */
   readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietChecks: number }>();
   #calls = 0;
@@ -175,9 +175,9 @@ export class Liveness {
       this.#wasConnected = true;
       for (const timer of this.#sockets.values()) clearTimeout(timer);
       this.#sockets.clear();
-      // grpc-js reports the state just before it stores the connection. So the code below runs in a microtask, when the
-      // connection is stored. It cannot wait for the next periodic check, because by then grpc-js may have replaced the
-      // connection.
+      // grpc-js reports the state just before it stores the connection. So wait for a microtask, in which the
+      // connection is stored. Do not wait for the next periodic check, because grpc-js may have replaced the connection
+      // by then.
       queueMicrotask(() => {
         for (const connection of connectionsOf(this.#client)) {
           if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietChecks: 0 });

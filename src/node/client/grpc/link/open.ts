@@ -90,7 +90,10 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   return new Channel(client, link, liveness, token);
 }
 
-/** What a client connects to, for its events. It has no argument of a bridge command, because that may be secret. */
+/**
+ * Returns a client's addresses, or the program of its bridge command, for the events of its connection. Leaves out the
+ * arguments of the bridge command, because they may be secret.
+ */
 function targetName(options: ConnectOptions): string {
   if ("bridge" in options) return options.bridge[0] ?? "";
   return typeof options.address === "string" ? options.address : options.address.join(",");
@@ -196,7 +199,7 @@ function vsockEndpoint(address: string): Endpoint {
 function tlsOf(options: ConnectOptions): Endpoint["tls"] {
   if (!("caPem" in options)) return undefined;
   const { serverName = DEFAULT_SERVER_NAME } = options;
-  // The name must be a valid header value, because grpc-js also sends it as a header.
+  // The server name must be a valid header value, because grpc-js also sends it as a header.
   if (typeof (serverName as unknown) !== "string" || !/^[\x21-\x7e]+$/.test(serverName))
     throw invalidOption("serverName", "serverName requires a name of visible ASCII characters, such as guest-agent");
   return { context: secureContext(options), serverName };
