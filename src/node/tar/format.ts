@@ -189,7 +189,7 @@ export function writePax(values: PaxValues): Buffer {
   return Buffer.concat([...values].map(([key, value]) => paxLine(key, value)));
 }
 
-/** The length in a pax line includes its own digits. */
+/** Formats a line of a pax header. The length at the beginning of the line includes its own digits. */
 function paxLine(key: string, value: Buffer): Buffer {
   const rest = Buffer.concat([Buffer.from(` ${key}=`), value, Buffer.from("\n")]);
   let length = rest.length + 1;

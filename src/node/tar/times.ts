@@ -25,13 +25,16 @@ export function sendableTimeNs(timeNs: bigint): bigint {
   return timeNs < FIRST_NS ? FIRST_NS : timeNs > LAST_NS ? LAST_NS : timeNs;
 }
 
-/** The time that the kernel stores if Node passes this number of seconds to it (uv_fs_utime of libuv 1.52). */
+/**
+ * Returns the time, in nanoseconds, that the kernel stores if Node passes this number of seconds to it (uv_fs_utime of
+ * libuv 1.52).
+ */
 function nanosecondsOf(seconds: number): bigint {
   const whole = Math.floor(seconds);
   return BigInt(whole) * NS_PER_SECOND + BigInt(Math.floor((seconds - whole) * Number(NS_PER_SECOND)));
 }
 
-/** The next larger double (IEEE 754). */
+/** Returns the smallest double (IEEE 754) that is larger than a number. */
 function nextAbove(number: number): number {
   double[0] = number;
   bits[0] = number < 0 ? (bits[0] ?? 0n) - 1n : (bits[0] ?? 0n) + 1n;

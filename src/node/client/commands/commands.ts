@@ -140,7 +140,7 @@ function isKept(options: AnyStartOptions | null): options is KeptStartOptions | 
   return options?.keep !== undefined;
 }
 
-/** How to read a command's outputs: by the caller's callbacks, or as streams of text or bytes. */
+/** Returns the readers of a command's outputs, and whether the outputs are text. */
 function outputsOf(
   options: StdioOptions & OutputListeners<never> & { readonly encoding?: "utf8" | "buffer" | undefined },
 ): Pick<ProcessParts, "readers" | "isText"> {

@@ -352,8 +352,8 @@ export function mayConnect(error: unknown): boolean {
 }
 
 /**
- * How long to search for the reason why a call had no connection, in milliseconds. Undefined if no search is necessary,
- * because the error already has the reason or the call had a connection.
+ * Returns for how long to search for the reason why a call had no connection, in milliseconds. Returns undefined if
+ * there is nothing to search for: the error already has the reason, or the call had a connection.
  */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;

@@ -233,7 +233,7 @@ async function wholeOf({ name, size, content }: SentEntry): Promise<Buffer> {
   return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
 }
 
-/** Limit on the size of the tag and the length of a protobuf field. */
+/** Limit on the bytes that the tag and the length of a protobuf field occupy. */
 const FIELD_BYTES = 16;
 const FIELD = WriteTreeRequestSchema.field;
 

@@ -276,7 +276,7 @@ export function hintForLeadingOption(spelling: string): string | undefined {
   return findHint(spelling, LEADING_OPTIONS) ?? hintForOption(spelling);
 }
 
-/** The answer to a word; undefined for an unknown word. */
+/** Returns the hint for a word of another tool; undefined for an unknown word. */
 export function findHint(word: string, answers: Hints): string | undefined {
   return answers.find(([words]) => words.split(" ").includes(word))?.[1];
 }

@@ -229,7 +229,7 @@ class OutputWriter {
     if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: continue with --from-offset ${stdout},${stderr}\n`);
   }
 
-  /** If the offset has reached a gap, moves it to the gap's end. */
+  /** If the offset of a stream is at the beginning of a gap, moves the offset to the gap's end. */
   #skipGaps(stream: Stream): void {
     const gaps = this.#gaps[stream];
     while (gaps[0]?.offset === this.#at[stream]) this.#at[stream] += gaps.shift()?.bytes ?? 0;

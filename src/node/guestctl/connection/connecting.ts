@@ -9,8 +9,8 @@ import { type Host, waitedFor } from "../cli/index.ts";
 const FIRST_AFTER_MS = 1_000;
 
 /**
- * At a terminal, shows how long the first connection has taken so far, because an agent that is suspended or starting
- * keeps a command waiting. Later connections are reported by the commands that reconnect.
+ * At a terminal, shows for how long guestctl has been waiting for its first connection: an agent that is suspended or
+ * starting may keep a command waiting. Later connections are reported by the commands that reconnect.
  */
 export function showConnecting(where: string, host: Host): void {
   if (!host.stderr.isTTY) return;

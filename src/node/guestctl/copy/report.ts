@@ -114,7 +114,7 @@ export class CopyReport {
     if (more > 0) this.note(`skipped ${more} more; use --json or 2> FILE to list all of them`);
   }
 
-  /** At a terminal, prints what a long copy has copied, and how long that took. */
+  /** At a terminal, prints how much a long copy has copied, and how long the copy took. */
   done(durationMs: number): void {
     if (!this.#stderr.isTTY || durationMs < LONG_MS || this.files === 0) return;
     const files = `${this.files} file${this.files === 1 ? "" : "s"}`;

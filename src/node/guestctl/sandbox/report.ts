@@ -174,7 +174,7 @@ function stateWords(info: SandboxInfo): string {
   return [state ?? "gone", ...notes].join(", ");
 }
 
-/** A note for snapshots whose freeze failed. */
+/** Returns a note about a snapshot whose session was not frozen. */
 function frozenNote(rest: SuspendReport | undefined): readonly string[] {
   return rest?.freeze === "failed" || rest?.freeze === "unsupported" ? ["not frozen"] : [];
 }

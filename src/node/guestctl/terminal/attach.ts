@@ -86,7 +86,7 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
 /** Tracks the terminal modes that a command has changed. They are restored on disposal. */
 interface FollowedModes extends Disposable {
   undo(): void;
-  /** Do not restore the modes, because the command has ended by itself. */
+  /** Makes the disposal leave the modes as they are. Called when the command has ended by itself. */
   keep(): void;
 }
 

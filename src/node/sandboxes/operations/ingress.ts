@@ -25,7 +25,7 @@ const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9
  */
 const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 
-/** Options of a publication. */
+/** Options of `publish`. */
 export interface PublishOptions extends OperationOptions {
   /** Port of the host on which the ingress listens. Default: 80. */
   readonly listenPort?: number | undefined;

@@ -294,7 +294,7 @@ function withHealth(client: GuestClient, health: Health): RestoredGuest {
   return guestWith(client, () => Promise.resolve(health));
 }
 
-/** A guest that calls `onAnswered` after each call of Health, whether the call succeeds or fails. */
+/** Wraps a client, so that `onAnswered` is called after each call of Health, whether the call succeeds or fails. */
 function telling(client: GuestClient, onAnswered: () => void): RestoredGuest {
   return guestWith(client, (options) => client.health(options).finally(onAnswered));
 }

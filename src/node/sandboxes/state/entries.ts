@@ -97,7 +97,7 @@ function known<Entry>(body: string): Known<Entry> {
   return { body, entry: frozen(JSON.parse(body) as Entry) };
 }
 
-/** Freezes a value deeply, because all callers share the cached entries, so none of them may change an entry. */
+/** Freezes a value and everything in it. All callers share the cached entries, so none of them may change an entry. */
 function frozen<Value>(value: Value): Value {
   if (typeof value === "object" && value !== null) for (const part of Object.values(Object.freeze(value))) frozen(part);
   return value;

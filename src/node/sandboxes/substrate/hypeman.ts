@@ -311,7 +311,7 @@ class HypemanSubstrate {
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
-  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
+  /** Takes a snapshot of a running instance. The instance is suspended until the snapshot is taken. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
     return snapshotOf(await this.#change((client, options) => client.instances.snapshots.create(id, body, options)));

@@ -155,7 +155,10 @@ function isTagText(value: unknown, mostCharacters: number): boolean {
   return typeof value === "string" && value.length <= mostCharacters && TAG_TEXT.test(value);
 }
 
-/** At most 48 characters: the node appends suffixes to the name, and the result must be valid for the substrate. */
+/**
+ * Whether a value is a valid name of a sandbox. It has at most 48 characters, because the node appends suffixes to the
+ * name, and the result must be valid for the substrate.
+ */
 function isName(value: unknown): boolean {
   return typeof value === "string" && /^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/.test(value);
 }

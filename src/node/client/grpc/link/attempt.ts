@@ -19,7 +19,7 @@ export class AttemptError extends Error {
   }
 }
 
-/** Limit on a VMM's answer to CONNECT: `OK `, a number and a newline. */
+/** Limit on the bytes of a VMM's answer to CONNECT, which is `OK `, a number and a newline. */
 const ANSWER_BYTES = 64;
 const NEWLINE = 0x0a;
 const COMPLAINT_CHARS = 300;
