@@ -34,6 +34,11 @@ export interface FdWatch {
    * while the condition holds.
    */
   set(mask: number): number;
+  /**
+   * Reports the next readable event once, `delayMs` (at least 1) after it has come. What arrives during the delay is
+   * read at one time, and wakes JavaScript only once.
+   */
+  readableOnce(delayMs: number): number;
   /** Stops watching and closes the descriptor. Later calls do nothing. */
   close(): void;
 }

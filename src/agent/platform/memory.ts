@@ -74,7 +74,10 @@ export class MemoryKeeper {
     this.#checkAfterMs = checkAfterMs;
   }
 
-  /** Call it when a call begins or ends, with the number of running calls. */
+  /**
+   * Call it when a call begins or ends, with the number of running calls. A call that begins counts as activity, too:
+   * it may leave garbage at its beginning and then go on for hours, such as a watch of a large directory.
+   */
   onCalls(running: number): void {
     const isOver = running < this.#calls;
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
@@ -82,8 +85,8 @@ export class MemoryKeeper {
     if (running < this.#callsWhenFreed) this.#recordRest(0, 0);
     // Other threads of V8 unmap up to 20 MB some time after a collection, so the memory at rest is measured again.
     if (this.#timer === undefined) this.#idleBytes = Math.min(this.#idleBytes, residentBytes());
-    if (isOver) this.onActivity();
-    else if (this.#awaitsSnapshot) this.#resume();
+    if (!isOver && this.#awaitsSnapshot) this.#resume();
+    else this.onActivity();
   }
 
   /**

@@ -57,6 +57,15 @@ test("MemoryKeeper frees garbage after the last activity", async () => {
   }
 });
 
+test("MemoryKeeper frees the garbage of a call that does not end", async () => {
+  const { memory, trimmed, next } = keeper();
+  const freed = next();
+  memory.onCalls(1);
+  leaveGarbage(64);
+  await awake(freed);
+  assert.equal(trimmed.length, 1);
+});
+
 test("MemoryKeeper releases memory only when the agent is idle and memory has grown", async () => {
   const { memory, trimmed, next } = keeper();
   const givenBack = next();

@@ -161,7 +161,7 @@ class Watch {
   async run(signal: AbortSignal): Promise<never> {
     using _aborted = whenAborted(signal, () => this.#wake());
     await using inotify = await this.#inRoot(
-      async ({ work }): Promise<Inotify> => new Inotify(work, () => this.#readAfter(GATHER_MS)),
+      async ({ work }): Promise<Inotify> => new Inotify(work, () => this.#readNow()),
     );
     try {
       for (;;) {
@@ -215,7 +215,7 @@ class Watch {
     this.#wake = resolve;
     if (this.#hasMore) this.#readAfter(0);
     else if (this.#tree.isUnsettled) this.#readAfter(SETTLE_MS);
-    else if (this.#cancel === undefined) inotify.arm();
+    else if (this.#cancel === undefined) inotify.arm(GATHER_MS);
     return promise;
   }
 
@@ -223,9 +223,13 @@ class Watch {
   #readAfter(delayMs: number): void {
     this.#cancel ??= this.#parts.timers.after(delayMs, () => {
       this.#cancel = undefined;
-      this.#isDue = true;
-      this.#wake();
+      this.#readNow();
     });
+  }
+
+  #readNow(): void {
+    this.#isDue = true;
+    this.#wake();
   }
 
   #read(inotify: Inotify, ticks: boolean): void {

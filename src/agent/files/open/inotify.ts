@@ -1,4 +1,4 @@
-import { type Addon, READABLE } from "../../native/index.ts";
+import type { Addon } from "../../native/index.ts";
 import { failureOf } from "../threads/steps.ts";
 import type { FileWork } from "../threads/work.ts";
 import { Descriptor } from "./descriptor.ts";
@@ -48,6 +48,7 @@ export class Inotify implements AsyncDisposable {
   readonly descriptor: Descriptor;
   readonly #addon: Addon;
   readonly #readable: InstanceType<Addon["FdWatch"]>;
+  #isArmed = false;
 
   /** @param onReadable is called once after each `arm`, when there are events to read */
   constructor(work: FileWork, onReadable: () => void) {
@@ -57,13 +58,15 @@ export class Inotify implements AsyncDisposable {
     this.descriptor = new Descriptor(fd, work);
     this.#addon = addon;
     this.#readable = new addon.FdWatch(addon.duplicate(fd), () => {
-      this.#readable.set(0);
+      this.#isArmed = false;
       onReadable();
     });
   }
 
-  arm(): void {
-    this.#readable.set(READABLE);
+  /** Waits for events, and then gathers further events for `gatherMs`. Does nothing if it waits already. */
+  arm(gatherMs: number): void {
+    if (!this.#isArmed) this.#readable.readableOnce(gatherMs);
+    this.#isArmed = true;
   }
 
   /** Reads queued events. `isEmpty` says whether all events of the kernel's queue were read. */

@@ -12,39 +12,53 @@ enum { FAILED = 4 };
  */
 struct fd_watch {
   uv_poll_t poll;
+  uv_timer_t delay;
   int fd;
+  uint32_t delay_ms; /* if not 0, the next event is reported this long after it has come */
   bool closed;
-  bool handle_closed;
+  int handles; /* number of uv handles that are not closed yet */
   napi_env env;
   napi_ref self;
   napi_ref callback;
   napi_async_context context;
 };
 
-static void on_events(uv_poll_t *poll, int status, int events) {
-  struct fd_watch *watch = poll->data;
+static void report(struct fd_watch *watch, int events) {
   napi_handle_scope scope;
   napi_value self, callback, argument, exception;
   if (watch->closed || napi_open_handle_scope(watch->env, &scope) != napi_ok) return;
   napi_get_reference_value(watch->env, watch->self, &self);
   napi_get_reference_value(watch->env, watch->callback, &callback);
-  /*
-   * An error state (a pipe without a reader) is reported as readable and writable, because the next read or write
-   * returns the error. libuv has then stopped the watch. FAILED distinguishes this from an ordinary event.
-   */
-  argument = from_int(watch->env, status < 0 ? UV_READABLE | UV_WRITABLE | FAILED : events);
+  argument = from_int(watch->env, events);
   if (napi_make_callback(watch->env, watch->context, self, callback, 1, &argument, NULL) == napi_pending_exception &&
       napi_get_and_clear_last_exception(watch->env, &exception) == napi_ok)
     napi_fatal_exception(watch->env, exception);
   napi_close_handle_scope(watch->env, scope);
 }
 
+static void on_delay(uv_timer_t *delay) { report(delay->data, UV_READABLE); }
+
+static void on_events(uv_poll_t *poll, int status, int events) {
+  struct fd_watch *watch = poll->data;
+  /*
+   * An error state (a pipe without a reader) is reported as readable and writable, because the next read or write
+   * returns the error. libuv has then stopped the watch. FAILED distinguishes this from an ordinary event.
+   */
+  if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
+  if (watch->delay_ms == 0) {
+    report(watch, events);
+    return;
+  }
+  uv_poll_stop(poll);
+  uv_timer_start(&watch->delay, on_delay, watch->delay_ms, 0);
+}
+
 static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
-  /* The Node environment has ended: there is no object to notify. */
-  if (watch->self == NULL) return;
-  watch->handle_closed = true;
+  watch->handles -= 1;
+  /* Without `self`, the Node environment has ended: there is no object to notify. */
+  if (watch->handles > 0 || watch->self == NULL) return;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);
   napi_delete_reference(watch->env, watch->callback);
@@ -59,12 +73,15 @@ static void finalize(napi_env env, void *data, void *hint) {
   /* napi_wrap returned a strong reference, which must be deleted. */
   napi_delete_reference(env, watch->self);
   watch->self = NULL;
-  if (watch->handle_closed) {
+  if (watch->handles == 0) {
     free(watch);
     return;
   }
   /* If Node's environment ends while the watch is open, the memory is not freed, because libuv still uses it. */
-  if (!watch->closed) uv_poll_stop(&watch->poll);
+  if (!watch->closed) {
+    uv_poll_stop(&watch->poll);
+    uv_timer_stop(&watch->delay);
+  }
   watch->closed = true;
 }
 
@@ -81,7 +98,9 @@ static napi_value construct(napi_env env, napi_callback_info info) {
     napi_throw_error(env, uv_err_name(status), "the descriptor cannot be watched");
     return NULL;
   }
-  watch->poll.data = watch;
+  uv_timer_init(loop, &watch->delay);
+  watch->poll.data = watch->delay.data = watch;
+  watch->handles = 2;
   watch->fd = to_int(env, args[0]);
   watch->env = env;
   napi_create_string_utf8(env, "FdWatch", NAPI_AUTO_LENGTH, &name);
@@ -102,17 +121,28 @@ static napi_value set(napi_env env, napi_callback_info info) {
   return from_int(env, events == 0 ? uv_poll_stop(&watch->poll) : uv_poll_start(&watch->poll, events, on_events));
 }
 
+/* readableOnce(delayMs): reports the next readable event once, delayMs after it has come. */
+static napi_value readable_once(napi_env env, napi_callback_info info) {
+  napi_value delay;
+  struct fd_watch *watch = get_object(env, info, 1, &delay);
+  if (watch == NULL || watch->closed) return from_int(env, -EBADF);
+  watch->delay_ms = (uint32_t)to_int(env, delay);
+  return from_int(env, uv_poll_start(&watch->poll, UV_READABLE, on_events));
+}
+
 /* close(): stops watching and closes the descriptor. Later calls do nothing. */
 static napi_value close_watch(napi_env env, napi_callback_info info) {
   struct fd_watch *watch = get_object(env, info, 0, NULL);
   if (watch == NULL || watch->closed) return NULL;
   watch->closed = true;
   uv_close((uv_handle_t *)&watch->poll, on_handle_closed);
+  uv_close((uv_handle_t *)&watch->delay, on_handle_closed);
   close(watch->fd);
   return NULL;
 }
 
 napi_value agent_fd_watch_class(napi_env env) {
-  const napi_property_descriptor methods[] = {METHOD("set", set), METHOD("close", close_watch)};
-  return define_class(env, "FdWatch", construct, 2, methods);
+  const napi_property_descriptor methods[] = {METHOD("set", set), METHOD("readableOnce", readable_once),
+                                              METHOD("close", close_watch)};
+  return define_class(env, "FdWatch", construct, 3, methods);
 }
