@@ -83,7 +83,10 @@ export class GuestClient {
     return this.#channel.agentVersion;
   }
 
-  /** Returns liveness, readiness, last user activity, guest time and the idle declaration. */
+  /**
+   * Returns the agent's state: whether it and the workload are ready, the last user activity, the guest's time, and
+   * whether the workload has declared itself idle.
+   */
   async health(options?: CallOptions): Promise<Health> {
     checkOptions("the options of health()", options, CALL);
     return plain(HealthResponseSchema, await this.#channel.question(GuestAgent.method.health, {}, options));

@@ -41,7 +41,8 @@ export class TimeLimit {
       if (signal !== undefined) reject(abortedError(signal));
     };
     signal?.addEventListener("abort", onAbort);
-    // If the promise has already settled, it nevertheless wins the race below.
+    // An aborted signal rejects `over` here. A promise that has already settled still wins the race below, because it
+    // comes first.
     if (signal?.aborted === true) onAbort();
     try {
       return await Promise.race([promise, over]);

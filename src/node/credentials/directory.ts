@@ -68,7 +68,7 @@ export async function issueCredentials(directory: string, serverName: string, no
   );
 }
 
-/** Message for missing packages, which are optional dependencies of the library. */
+/** Error message if the packages that issue certificates are not installed. They are optional dependencies. */
 const MISSING = "cannot issue certificates without two packages: npm install @peculiar/x509 reflect-metadata";
 
 /** Generates an instance token: 256 random bits in base64url. */

@@ -11,9 +11,9 @@ const STATUS_NOT_WRITTEN = 1;
  * pipe.
  */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
-  // If nothing is buffered, do not write: even an empty write fails if the reader has closed its end of a socket, and
-  // rsync connects its child process with sockets. Only wait for one turn of the event loop, in which Node reports the
-  // error of an earlier write.
+  // If nothing is buffered, do not write anything: even an empty write fails if the stream is a socket whose reader has
+  // closed its end. For example, rsync starts its child process with sockets. Only wait for one turn of the event loop,
+  // in which Node reports the error of an earlier write.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());

@@ -55,7 +55,10 @@ function* chunksOf(path: string | Buffer, sizeBytes: number, memory: () => Buffe
   }
 }
 
-/** Reads the first bytes of a file into memory. Returns their number, which is less if the file has become shorter. */
+/**
+ * Reads the beginning of a file into `bytes`. Returns how many bytes were read: fewer than requested if the file has
+ * become shorter.
+ */
 export function readStart(path: string | Buffer, bytes: Buffer): number {
   const fd = bytes.length === 0 ? undefined : openSync(path, "r");
   if (fd === undefined) return 0;

@@ -30,7 +30,7 @@ export interface DeferredDirectory {
 export class DeferredDirectories implements Disposable {
   #held: DeferredDirectory[] = [];
   #heldBytes = 0;
-  /** The size of each block of records in the file. */
+  /** Sizes of the blocks of records in the temporary file, in the order in which they were written. */
   readonly #pieces: number[] = [];
   #fd: number | undefined;
 

@@ -163,7 +163,7 @@ function readOwner(block: Buffer, at: number): number | undefined {
 }
 
 function readBinary(bytes: Buffer): number {
-  // The first bit marks base 256; the second one is the sign.
+  // The highest bit of the first byte only says that the number is binary (base 256). The next bit is the sign.
   const first = (bytes[0] ?? 0) & 0x7f;
   let value = (first & 0x40) === 0 ? first : first - 0x80;
   for (const byte of bytes.subarray(1)) value = value * 256 + byte;

@@ -5,14 +5,14 @@ const LIMIT = 1_000_000;
 export class LinkedNames {
   readonly #names = new Map<string, Buffer>();
   /**
-   * Maps the name under which a file was first copied to the file's key in `#names`. The name is a latin1 string, which
-   * keeps every byte.
+   * The key of each file in `#names`, by the first name under which the file was copied. The name is decoded as latin1,
+   * which keeps every byte.
    */
   readonly #files = new Map<string, string>();
 
   /**
-   * Returns the name under which the file was copied before. If this is its first name, remembers the name and returns
-   * undefined.
+   * Returns the first name under which this file was copied. If the file was not copied before, remembers `name` as its
+   * first name and returns undefined.
    */
   firstOf({
     name,

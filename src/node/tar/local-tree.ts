@@ -244,8 +244,8 @@ export class LocalTarEntry implements TarHeader {
 }
 
 /**
- * Converts a local entry to an archive entry; returns undefined for a device, FIFO or socket. Throws EntryError if a
- * symbolic link, or a generated file such as one in /proc, cannot be read, or a file is too large.
+ * Converts a local entry to an archive entry. Returns undefined for a device, FIFO or socket. Throws EntryError for a
+ * file that is too large, and for a symbolic link or a generated file (such as one in /proc) that cannot be read.
  *
  * @param owners decides which owner the archive entry gets
  */

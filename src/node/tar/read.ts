@@ -23,7 +23,7 @@ export interface TarEntry extends TarHeader {
 /** Limit on the size of a long name or of a pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
-/** Seconds in a pax header (pax(1), mtime). */
+/** The form of a time in a pax header: seconds in decimal, with an optional sign and fraction (pax(1), mtime). */
 const TIME = /^(-?)(\d{1,40})(?:\.(\d*))?$/;
 
 const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
@@ -109,7 +109,7 @@ function timeOf(value: Buffer): Overrides {
   return { mtimeSeconds: Number(text), mtimeNs: sign === "-" ? -sizeNs : sizeNs };
 }
 
-/** Reads a byte stream in portions of any size. */
+/** Reads any number of bytes at a time from a stream of chunks. */
 class ByteStream {
   readonly #source: AsyncIterator<Uint8Array>;
   #held: Buffer = Buffer.alloc(0);

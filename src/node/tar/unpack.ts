@@ -81,9 +81,9 @@ export interface UnpackOptions extends Owners {
    */
   readonly keepExisting?: Set<string> | undefined;
   /**
-   * If set, hard links to files that this call has written are accepted. The function is called for a link whose file
-   * is not among them, for example because it was excluded. It returns the content of the link as a separate file, or
-   * undefined, which makes the link a failed entry.
+   * If set, hard links to files that this call has written are accepted. The function is called for a link to any other
+   * file, for example one that was excluded. It returns the file as a separate entry with the name of the link. If it
+   * returns undefined, the link counts as failed.
    */
   readonly missingFile?: ((link: TarEntry) => Promise<TarEntry | undefined>) | undefined;
 }
@@ -234,7 +234,7 @@ class UnpackTarget implements Disposable {
     const name = this.#files.get(parts.join("/"));
     if (name === undefined) return undefined;
     const path = this.pathOf(name.split("/"));
-    // A later entry may have replaced the file.
+    // A later entry of the archive may have replaced the file by something else.
     return lstatSync(path, { throwIfNoEntry: false })?.isFile() === true ? path : undefined;
   }
 

@@ -95,7 +95,7 @@ export interface EndCommandOptions extends CallOptions {
   readonly leftovers?: boolean | undefined;
 }
 
-/** Options of `commands.signal`. */
+/** Options of `commands.signal`, which sends a signal to a kept command. */
 export interface SignalCommandOptions extends CallOptions {
   /** Act only on the command with this `execId`. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
@@ -286,13 +286,13 @@ export class Commands {
 
   /**
    * Sends a signal to one process of the session: to a process that `processes` returned, or to the process that has
-   * the given process id now. If the process has ended, rejects with NOT_FOUND and PROCESS_UNKNOWN, even if another
-   * process has the same process id since.
+   * the given process id now. If that process has ended, rejects with NOT_FOUND and PROCESS_UNKNOWN, even if another
+   * process now has its process id.
    *
-   * A number is less safe than a process, because the process that you mean may have ended before the call, and another
-   * process may have its id. For a number, the client first calls `processes` and reads the start time of the process,
-   * so a process that gets the same id after that never gets the signal. The process must be one of the 4096 processes
-   * that `processes` returns at most.
+   * A process id alone is less safe, because the process that you mean may have ended before the call, and another
+   * process may have its id. The client then first calls `processes` and reads the start time of the process, so a
+   * process that gets the id later never gets the signal. `processes` returns at most 4096 processes, and the process
+   * must be one of them.
    */
   async signalProcess(
     process: number | Pick<SessionProcess, "pid" | "startTicks">,

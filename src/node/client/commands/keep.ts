@@ -98,8 +98,9 @@ export interface KeptOptions extends CallOptions {
   /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
   readonly forget?: boolean | undefined;
   /**
-   * At the first gap in the output, fail with OUTPUT_LOST and detach. Default: true for a command that this call starts
-   * with `whenFull: "block"`, otherwise false; the result of a call with a gap then has `outputComplete: false`.
+   * At the first gap in the output, fail with OUTPUT_LOST and detach. If false, the call continues after a gap, and its
+   * result has `outputComplete: false`. Default: true for a command that this call starts with `whenFull: "block"`,
+   * otherwise false.
    */
   readonly failOnGap?: boolean | undefined;
 }

@@ -280,7 +280,7 @@ export class KeptCall implements ExecWire {
         return;
       case "attached":
         if (this.#mayReconnect(error)) this.#reconnect(error);
-        // After `hangUp`, the call ends when the agent has answered whether the command has ended.
+        // After `hangUp`, `#endCommand` ends the call, once the agent has said whether the command has ended.
         else if (!this.#hangsUp) this.#fail(error);
         return;
       case "reconnecting":
@@ -338,8 +338,8 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Creates the request with which the next call attaches. It has the options of the first call's attach, and the
-   * current offsets.
+   * Creates the request that attaches to the command again after a reconnect. If the first call also attached, the
+   * request repeats the options of that call; the offsets are the current ones.
    */
   #continuation(): ExecAttach {
     const { first, name } = this.#parts;

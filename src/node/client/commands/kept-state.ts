@@ -3,7 +3,7 @@ import type { Channel } from "../grpc/channel.ts";
 import type { KeptOptions } from "./keep.ts";
 import type { ExecCall, Frame } from "./wire.ts";
 
-/** Parameters of a KeptCall. */
+/** What a KeptCall requires: the first frame, the options, and the channels for its calls. */
 export interface KeptParts {
   readonly name: string;
   readonly first: Extract<Frame, { readonly case: "start" | "attach" }>;
@@ -31,7 +31,10 @@ export type KeptState =
   | { readonly kind: "starting"; readonly call: ExecCall }
   /** The agent has answered this call: frames can be sent. */
   | { readonly kind: "attached"; readonly call: ExecCall }
-  /** The connection is lost. `call` is the attempt in progress, which the agent has not answered yet. */
+  /**
+   * The connection is lost. `call` is the call of the attempt in progress; undefined during the pause between two
+   * attempts.
+   */
   | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
   /** The client has received the exit frame; the agent is about to end the call. */
   | { readonly kind: "exited"; readonly call: ExecCall }

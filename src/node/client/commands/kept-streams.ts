@@ -36,7 +36,10 @@ export class KeptInput {
   /** How many of the pieces in `#held` the current call has sent, and how many bytes of the window they use. */
   #sent = 0;
   #sentBytes = 0;
-  /** Callbacks of waiting writers. Each runs as soon as fewer than `below` bytes are kept. */
+  /**
+   * Callbacks of writers that wait because too much input is unacknowledged. Each callback runs as soon as fewer than
+   * `below` bytes of input are kept.
+   */
   #waiting: { readonly below: number; readonly done: () => void }[] = [];
   /** Sends a frame on the attached call; undefined while no call is attached. */
   #send: ((frame: Frame) => void) | undefined;
@@ -186,7 +189,10 @@ interface Position {
    */
   before: number;
   receivedBytes: number;
-  /** Gaps that the reader may not have reached yet. `after` is the number of bytes that were received before the gap. */
+  /**
+   * Gaps in the output (bytes that the agent dropped) which the reader may not have reached yet. `after` is the number
+   * of bytes that were received before the gap.
+   */
   readonly gaps: { readonly after: number; readonly bytes: number }[];
   /** Offset up to which the agent may drop output. */
   acknowledged: number;
@@ -200,7 +206,7 @@ export class KeptOutputs {
   #timer: NodeJS.Timeout | undefined;
   #hasGap = false;
 
-  /** @param unread returns the number of received bytes that the reader has not read yet */
+  /** @param unread returns how many received bytes of an output its reader has not read yet */
   constructor(began: OutputOffsets, unread: (output: Output) => number, onAcknowledged: () => void) {
     const from = (before: number): Position => ({ before, receivedBytes: 0, gaps: [], acknowledged: 0 });
     this.#at = { stdout: from(began.stdoutOffset), stderr: from(began.stderrOffset) };

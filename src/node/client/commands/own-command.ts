@@ -50,8 +50,8 @@ export class OwnCommand {
       frame: (frame) => {
         if (frame.case !== "started") return;
         this.execId = frame.value.execId;
-        // End the call last, because a closed client keeps its connection until its last call has ended. An agent that
-        // is too old to keep commands ends the command when the call ends.
+        // End the command first and the call last, because a closed client keeps its connection only until its last
+        // call has ended. An agent that is too old to keep commands ends the command when the call ends.
         if (frame.value.kept) this.#end(HANG_UP, ANSWER_MS).then(over, over);
         else over();
       },
@@ -69,7 +69,7 @@ export class OwnCommand {
   }
 }
 
-/** Whether the agent knows no such command: it has ended, and the agent has forgotten it. */
+/** Whether the agent's error says that the command has ended and that the agent has forgotten it. */
 export function isGone({ reason }: GuestError): boolean {
   return reason === "EXEC_UNKNOWN";
 }

@@ -40,14 +40,14 @@ export interface ProcessParts {
    * terminal.
    */
   readonly inheritsInput?: boolean | "terminal" | undefined;
-  /** Readers of the outputs. The caller reads the outputs that have no reader here. */
+  /** What reads each output. The caller must read an output that is missing here. */
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;
   /** Aborting this signal also ends the wait for reader callbacks whose promises do not settle. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * The command's program and arguments, for a CommandError. If set, `wait` rejects with that error unless the exit
+   * The command's program and arguments. If set, `wait` rejects with a CommandError that names them, unless the exit
    * code is 0.
    */
   readonly checked?: readonly string[] | undefined;
@@ -202,7 +202,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
 
   /**
    * Iterates over the lines of standard output, as `lines` does. The loop ends at the end of the output, also if the
-   * command failed: call `wait()` after it, which has the exit code, and rejects with `check`.
+   * command failed. To learn the exit code, call `wait()` after the loop; with the option `check`, `wait()` rejects if
+   * the command failed.
    */
   [Symbol.asyncIterator](): AsyncGenerator<string, undefined, undefined> {
     return this.lines();

@@ -127,7 +127,8 @@ function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
 }
 
 /**
- * Reads an output to its end. Rejects with the error of the stream or of a callback.
+ * Reads an output of a command to its end and passes it to the reader's callbacks. Rejects with an error of the stream
+ * or of a callback.
  *
  * @param onThrown called with the error that a callback has thrown, before this function rejects
  */

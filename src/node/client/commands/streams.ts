@@ -56,7 +56,6 @@ export interface OutputReadable<Output extends string | Buffer> extends Readable
   [Symbol.asyncIterator](): NodeJS.AsyncIterator<Output, undefined>;
 }
 
-/** Parameters of an output stream. */
 interface OutputParts {
   /** Whether the stream yields text (UTF-8) instead of bytes. */
   readonly isText: boolean;
@@ -94,7 +93,10 @@ export class OutputStream extends Readable {
     this.on("error", () => undefined);
   }
 
-  /** Whether the wire should be paused. False for a destroyed stream, which drops everything that arrives. */
+  /**
+   * Whether the source of this stream should pause. False for a destroyed stream, because that drops everything that
+   * arrives.
+   */
   get full(): boolean {
     return this.#full && !this.destroyed;
   }
@@ -177,7 +179,7 @@ export class OutputStream extends Readable {
  * back until the rest arrives, and count as unread.
  */
 class TextPieces {
-  /** Whether to record the sizes of pieces for `unreadBytes`. */
+  /** Whether to record the size of each decoded piece, which `unreadBytes` requires. */
   readonly #isCounted: boolean;
   /** The first bytes of an incomplete character. */
   #held: Buffer = Buffer.alloc(0);

@@ -10,10 +10,10 @@ import { TimeLimit } from "../time-limit.ts";
 
 const METHOD = GuestAgent.method.exec;
 
-/** A frame to send. */
+/** A frame that the client sends to the agent in a call of Exec. */
 export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 
-/** Receives the frames of a wire. Nothing is called after `ended` or `failed`. */
+/** Receives the frames that the agent sends in a call of Exec. Nothing is called after `ended` or `failed`. */
 export interface ExecListener {
   frame(frame: ExecFrame["frame"]): void;
   /** Called when the agent has ended the call. */
@@ -39,7 +39,7 @@ export interface ExecWire {
   finish(): void;
   /** Cancels the call. The listener's `failed` is called afterwards. */
   cancel(): void;
-  /** Must be called when output was read. Undefined if the wire does not need to know that. */
+  /** Must be called when output was read. Undefined if this call does not count unread output. */
   readonly onRead?: (() => void) | undefined;
 }
 

@@ -55,7 +55,7 @@ export type AgentReason =
   | "FRAME_ORDER"
   /** The agent has a bug. The agent's log has details. */
   | "INTERNAL"
-  /** A field of the request is invalid: see `option`. */
+  /** A field of the request is invalid. The error's property `option` names the field. */
   | "INVALID_FIELD"
   /** The request is not a valid protobuf message. */
   | "MALFORMED_MESSAGE"

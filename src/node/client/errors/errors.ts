@@ -80,7 +80,7 @@ export class GuestError extends Error {
    * call itself is valid and the guest has executed nothing: because there was no connection over which the call could
    * be sent, or because the agent refused it before executing anything (it is shutting down, is frozen, or has reached
    * a limit). False in all other cases, in particular after a lost connection, because the call may have taken effect.
-   * `retryable` does not say whether a retry would succeed; whether reconnecting may help, says `isTransient`.
+   * `retryable` does not say whether a retry would succeed. `isTransient` says whether reconnecting may help.
    */
   readonly retryable: boolean;
   /** Short advice for the user; undefined if the message says everything. */
@@ -362,7 +362,7 @@ export function explanationLimitMs(error: ServiceError): number | undefined {
 
 const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 
-/** Content of a google.rpc.Status. */
+/** The fields of the google.rpc.Status that the agent sends with an error, in grpc-status-details-bin. */
 interface ErrorDetails {
   /** The exact message. In the grpc-message header, some characters may have been lost. */
   readonly message: string | undefined;

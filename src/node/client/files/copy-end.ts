@@ -39,7 +39,7 @@ export class CopyEnd implements Disposable {
     });
   }
 
-  /** Stops the timer, and cancels the calls that use `signal`. */
+  /** Stops the timer of the time limit, and cancels the calls that use `signal`. */
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
     this.#caller?.removeEventListener("abort", this.#onAbort);

@@ -144,7 +144,7 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
   readonly umask?: number | undefined;
 }
 
-/** Limit on a umask (umask(2)). */
+/** The largest umask: a umask has only the permission bits (umask(2)). */
 const LARGEST_UMASK = 0o777;
 
 /** Returns the umask; undefined for this process's umask. Throws GuestError for an invalid number. */

@@ -50,8 +50,8 @@ export type UnreadEntry = EntryHead & { readonly type: FileType } & {
 };
 
 /**
- * An entry of a directory. The attributes could be read if `size` is a number; TypeScript needs this check before it
- * accepts the other attributes.
+ * An entry of a directory. Before you use the attributes, check that `size` is a number: if it is not, the attributes
+ * could not be read. TypeScript requires this check, too.
  */
 export type DirectoryEntry = ReadEntry | UnreadEntry;
 

@@ -55,8 +55,8 @@ export function placeOf(
 }
 
 /**
- * Converts the restrictions to the fields of single-file requests. Throws GuestError (INVALID_ARGUMENT) if `beneath` is
- * not UTF-8, because these requests have only a text field for it.
+ * Converts the options `beneath` and `noSymlinks` to the fields of a request about a single file. Throws GuestError
+ * (INVALID_ARGUMENT) if `beneath` is not UTF-8, because such a request has only a text field for that path.
  */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {
   readonly beneath: string;

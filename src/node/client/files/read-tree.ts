@@ -294,7 +294,7 @@ function entryOf(
     mtimeNs,
     size: Number(size),
     sparse,
-    // Create the generator now. A getter would be slower: its definition takes 2 µs for each entry, and most callers
+    // Create the generator here, not in a getter: defining a getter would take 2 µs for each entry, and most callers
     // read the content anyway.
     content: withZeros(pieces),
     pieces,

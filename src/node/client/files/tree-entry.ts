@@ -86,7 +86,10 @@ export interface NewTreeEntry {
   readonly content?: string | Uint8Array | AsyncIterable<Uint8Array | string> | undefined;
   /** The same content as `content`, but with holes in place of long runs of zeros, as `readTree` provides it. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** Returns the same content as `content` at once, as `readAll` of an entry of `readTree` does. */
+  /**
+   * Returns the content synchronously as one buffer, as `readAll` of an entry of `readTree` does. Must be the same
+   * content as `content`.
+   */
   readonly readAll?: (() => Buffer) | undefined;
 }
 

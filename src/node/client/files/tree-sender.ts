@@ -209,8 +209,8 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // Wait until the previous message was sent, but not for this message, so that the next message is filled while this
-    // one is being sent.
+    // Wait only for the previous message, not for this one. The caller can then fill the next message while this one is
+    // being sent.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;

@@ -42,7 +42,7 @@ const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
 const SPECIAL_BITS = 0o7000;
 
-/** The guest to write to. */
+/** The calls to the guest that an upload requires. */
 export interface UploadTarget {
   readonly files: CopyCalls;
   readonly health: (options: CallOptions) => Promise<Health>;
@@ -79,7 +79,7 @@ class Upload {
    * every byte.
    */
   #sent = new Map<string, SentFile | ArchiveEntry["type"]>();
-  /** How many of the first entries in `#sent` the agent has reported as done. */
+  /** How many entries the agent has reported as done. These are the first entries in `#sent`. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
   readonly #written = new Map<string, SentFile>();
@@ -289,7 +289,7 @@ class Upload {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";
   }
 
-  /** Adds files to `#written`: those that the agent has reported as done in the last attempt. */
+  /** Adds to `#written` the files that the agent has reported as done in the attempt that has just failed. */
   #noteWritten(): void {
     let index = 0;
     for (const [name, file] of this.#sent) {

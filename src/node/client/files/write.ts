@@ -187,7 +187,8 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
       yield bytesOf(next.value);
     }
   } finally {
-    // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
+    // Do not await the source's `return`: a generator runs `return` only after its pending `next`, which may never
+    // settle.
     if (!isFinished) parts.return?.(undefined).catch(() => undefined);
   }
 }
@@ -204,7 +205,7 @@ function bytesOf(content: Content): Uint8Array {
   return failed(new TypeError("it yielded something that is neither bytes nor text"));
 }
 
-/** Throws the GuestError for a source that has failed with this error. */
+/** Throws a GuestError because the source of the content has failed. `cause` is the source's own error. */
 function failed(cause: unknown): never {
   throw sourceFailure("the file's content", cause);
 }
@@ -217,7 +218,10 @@ export function sourceFailure(what: string, cause: unknown): GuestError {
 /** `UntilAnswered` resolves with this value if the agent answers before the promise settles. */
 export const ANSWERED: unique symbol = Symbol("answered");
 
-/** Waits for a promise or the agent's answer, whichever comes first. */
+/**
+ * Waits for a promise, or for the agent's final answer if that arrives first. Resolves with ANSWERED in the second
+ * case.
+ */
 export type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
 /**

@@ -90,9 +90,9 @@ export type PortWait = Plain<WaitForPortResponse>;
 
 /**
  * Resources that a command has used (message CommandUsage): CPU times in microseconds, and the peak memory in bytes,
- * which is absent if it is not known. Whether these figures include the processes that the command started, is in
- * `cpuScope` and `peakMemoryScope`. The average CPU use of a command, in per cent of one processor, is `(cpuUserUs +
- * cpuSystemUs) / (10 * durationMs)` with the `durationMs` of its result.
+ * which is absent if it is not known. `cpuScope` and `peakMemoryScope` say whether these figures include the processes
+ * that the command started. The average CPU use of a command, in per cent of one processor, is `(cpuUserUs +
+ * cpuSystemUs) / (10 * durationMs)` with the `durationMs` of the command's result.
  */
 export type CommandUsage = Plain<UsageMessage>;
 

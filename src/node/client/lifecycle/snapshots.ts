@@ -42,7 +42,7 @@ export class Snapshots {
   readonly #channel: Channel;
   readonly #restore: (options?: RestoreOptions) => Promise<RestoreOutcome>;
 
-  /** @param restore runs the whole sequence after a restore, on separate connections */
+  /** @param restore runs all calls that follow a restore, on separate connections */
   constructor(channel: Channel, restore: (options?: RestoreOptions) => Promise<RestoreOutcome>) {
     this.#channel = channel;
     this.#restore = restore;

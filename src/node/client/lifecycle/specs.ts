@@ -54,7 +54,7 @@ export interface ReadyCommandSpec {
   readonly timeout_ms?: number | undefined;
 }
 
-/** Where the workload's standard output and error go. At most one of the two fields. */
+/** Where the workload's standard output and error go. Set only one of `inherit` and `keep`. */
 export interface ProcessOutputSpec {
   /** The agent's own streams, which are the console of the sandbox. */
   readonly inherit?: Readonly<Record<string, never>> | undefined;

@@ -106,8 +106,8 @@ export class TunnelOpener {
   }
 
   /**
-   * Must be called when a tunnel of an additional channel has closed. Closes the channel after its last tunnel; calls
-   * that are about to end can still finish.
+   * Must be called when a tunnel has closed. If the tunnel was the last one of an additional channel, closes that
+   * channel; calls on it that are about to end can still finish.
    */
   #leave(channel: Channel): void {
     const tunnels = this.#more.get(channel);

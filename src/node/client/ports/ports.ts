@@ -32,7 +32,7 @@ const WAIT: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
  * must end at the same time.
  */
 const DEFAULT_WAIT_MS = 30_000;
-/** The agent's limit on the wait of one call. */
+/** The longest time that the agent waits for a port in one call. */
 const LONGEST_CALL_MS = 86_400_000;
 /** Limit on attempts while no connection has been made yet, so that a wrong address fails soon. */
 const FIRST_TRIES = 3;
@@ -91,8 +91,8 @@ export class Ports {
         { ...call, requestTimeoutMs },
       );
     };
-    // After a first connection the address is known to be right, so lost connections are retried until the timeout. If
-    // the caller set no timeout, the wait is repeated each time it has reached the agent's own limit.
+    // Once a connection has been made, the address is known to be right, so lost connections are retried until the
+    // timeout. The agent waits at most a day in one call. If the caller set no timeout, the call is then repeated.
     const isTransient = (error: unknown): boolean =>
       isLost(error)
         ? this.#channel.wasConnected || tries < FIRST_TRIES

@@ -23,8 +23,8 @@ const JOINED_PIECES = 16;
 /** Bytes of the window that each frame uses in addition to its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /**
- * Limit on the bytes in flight in each direction: bytes that the agent has sent and the reader has not read, or bytes
- * that were written and the agent has not accepted.
+ * Limit on the bytes in flight in each direction. From the agent: bytes that it has sent and the reader has not read.
+ * To the agent: bytes that were written and that the agent has not accepted.
  */
 const WINDOW_BYTES = 1024 * 1024;
 
@@ -129,7 +129,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     return super.pipe(to, options);
   }
 
-  /** Nothing to do here, because bytes arrive as the window allows. */
+  /** Does nothing, because the agent sends bytes without a request, up to the size of the window. */
   override _read(): void {}
 
   override _writev(written: { chunk: Buffer }[], done: () => void): void {

@@ -64,7 +64,8 @@ export function firstNotUtf8(bytes: Buffer): number | undefined {
 }
 
 function firstWrong(bytes: Buffer): number {
-  // A character has at most four bytes, so the longest valid prefix grows in steps of at most four.
+  // A character has at most four bytes. So it is enough to check the bytes since the last valid prefix: they become
+  // valid as soon as the next character is complete.
   let valid = 0;
   for (let end = 1; end <= bytes.length; end++) if (isUtf8(bytes.subarray(valid, end))) valid = end;
   return valid;

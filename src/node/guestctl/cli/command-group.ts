@@ -11,13 +11,13 @@ interface GroupParts {
   /** Description in the group's help text, already divided into lines. */
   readonly about: string;
   readonly commands: ReadonlyMap<string, Subcommand>;
-  /** Further notes. Their lines are printed as they are. */
+  /** Further notes of the help. Their lines are printed unchanged. */
   readonly notes: string;
   /** Exit statuses of all subcommands, already divided into lines. */
   readonly statuses: string;
   /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
-  /** Verbs of other tools and their equivalents in guestctl. */
+  /** Subcommands of other tools, such as `delete` of kubectl, and their equivalents in guestctl. */
   readonly hints: Hints;
 }
 

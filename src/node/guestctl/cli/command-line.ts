@@ -45,7 +45,10 @@ export interface Answer {
 
 interface CommandParts<Own extends Options> extends HelpParts {
   readonly options: Own;
-  /** The allowed number of positional arguments. Default: "nothing". With "anything", `run` checks the number itself. */
+  /**
+   * The allowed number of positional arguments. Default: "nothing", which allows none. "anything" allows any number,
+   * and `run` must check it.
+   */
   readonly takes?: Takes;
   /**
    * Options whose values may be names that are not valid UTF-8 (raw-names.ts). If this list is given, positional
@@ -64,7 +67,10 @@ interface CommandParts<Own extends Options> extends HelpParts {
    * general table of such options.
    */
   readonly hints?: Hints;
-  /** Spellings of other tools' options that guestctl ignores, such as "-f --force". They have no value. */
+  /**
+   * Options of other tools that guestctl accepts and ignores. They have no value. An item has all spellings of one
+   * option, such as "-d --detach".
+   */
   readonly ignored?: readonly string[];
   /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];

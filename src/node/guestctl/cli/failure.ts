@@ -27,7 +27,10 @@ export function reportFailure(
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-/** If an error was caused by the error of a local source, returns that cause, because its message is sufficient. */
+/**
+ * Returns the error to report. If a copy failed because a local source failed, this is the error of the source, because
+ * its message is sufficient.
+ */
 function ownError(error: unknown): unknown {
   return isGuestError(error) && isTold(error.cause) ? error.cause : error;
 }
@@ -62,8 +65,8 @@ export function failureWords(failure: unknown, advice?: Advice): string {
 }
 
 /**
- * Formats the error, followed by the last lines of the sandbox's console. The console lines are indented, so that only
- * lines of guestctl begin at column 1.
+ * Formats the error, followed by the last lines of the sandbox's console. The console lines are indented, so that a
+ * sandbox cannot print a line that looks like one of guestctl.
  */
 function failureLines(error: unknown, advice?: Advice): string[] {
   const words = failureWords(error, advice);
@@ -118,7 +121,10 @@ function hintFor(error: GuestError): string | undefined {
 /** Reasons of the agent for which guestctl suggests one of its own commands as the next step. */
 type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
-/** guestctl's names for the library's options. It is a Map, because an agent may send any name, such as `__proto__`. */
+/**
+ * guestctl's names for the library's options. A Map is used instead of an object, because an agent may send any name,
+ * such as `__proto__`.
+ */
 const FLAGS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     "keep.name": "--name",

@@ -214,7 +214,7 @@ export const LEADING_OPTIONS: Hints = [
   ["-t -it -ti -tt", '"guestctl exec -it -- COMMAND" runs a command in a terminal'],
 ];
 
-/** Verbs of other tools after `guestctl sandbox`. */
+/** Subcommands that users know from other tools and type after `guestctl sandbox`, such as `delete`. */
 export const SANDBOX_VERBS: Hints = [
   ["kill", '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl sandbox rm NAME" removes it'],
   ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes a sandbox'],

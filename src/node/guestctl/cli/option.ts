@@ -94,7 +94,7 @@ export function shown(options: Options): Options {
 export function ignored(spellings: string): Options {
   const names = spellings.split(" ").map((spelling) => spelling.replace(/^--?/, ""));
   const [name = "", ...also] = names.toSorted((a, b) => b.length - a.length);
-  // If there is no long spelling, use a name for the option that nobody can type.
+  // The parser needs a long name. If there is none, use a name that nobody can type, such as `=k`.
   const long = name.length === 1 ? `=${name}` : name;
   return { [long]: { isIgnored: true, help: "", also: name.length === 1 ? names : also } };
 }

@@ -218,7 +218,10 @@ function madeUpName(command: string): string {
   return `${base === "" ? "exec" : base}-${randomBytes(2).toString("hex")}`;
 }
 
-/** Guesses what the user meant to type after the command was not found. */
+/**
+ * Gives advice about a command that was not found, if the user probably meant something else, such as a line for a
+ * shell.
+ */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
   // Include EACCES, because if the user cannot access one directory of PATH, every unknown command fails with EACCES.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;

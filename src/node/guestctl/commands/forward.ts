@@ -161,10 +161,11 @@ ProxyCommand of ssh(1).`,
     using client = await openClient(values, host);
     using tunnel = client.ports.connect(place);
     const closed = once(tunnel, "close");
-    // This handler only keeps the failure from ending the process. `opened` or the race below reports the failure.
+    // Without this handler, an early failure would be an unhandled rejection, which ends the process. `opened` or the
+    // race below reports the failure.
     closed.catch(() => undefined);
     await tunnel.opened;
-    // Destroy the tunnel, because a read error must not look like the end of the input.
+    // If standard input fails, destroy the tunnel. Ending it would tell the server that the input is complete.
     host.stdin.on("error", (error) => tunnel.destroy(error));
     host.stdin.pipe(tunnel);
     const ended = host.stdin.isTTY ? once(tunnel, "end") : closed;

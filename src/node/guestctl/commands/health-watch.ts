@@ -144,7 +144,7 @@ function rounded(ms: number): number | null {
 /** If a guest's clock changes by more than this relative to the host's clock, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
-/** State with which later checks are compared. */
+/** What `changesIn` compares the next check with. */
 export interface Seen {
   /** The last answer. It may be old. */
   readonly answer?: HealthAnswer;

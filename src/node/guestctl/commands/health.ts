@@ -94,7 +94,10 @@ function asText(response: Health, address: string | undefined): string {
   return reportText(lines);
 }
 
-/** Describes the session; empty unless a snapshot has affected the session. */
+/**
+ * Describes the session if a snapshot has affected it: if it is frozen, or has thawed without restore steps. Empty
+ * otherwise.
+ */
 function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
   if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
   if (!thawedWithoutDuties) return [];

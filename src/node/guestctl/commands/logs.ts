@@ -84,8 +84,8 @@ ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
 });
 
 /**
- * Interprets the argument as the name of a sandbox. Throws UsageError if there are several names, or if an option or a
- * variable also chooses the agent.
+ * Interprets the argument as the name of a sandbox. Throws UsageError if there are several names, or if an option such
+ * as --address, or a variable such as GUESTCTL_ADDRESS, also chooses the agent.
  */
 function placeOf(
   [name, ...more]: readonly string[],
@@ -168,7 +168,7 @@ class OutputWriter {
   /** Gaps (dropped bytes) at offsets that have not been reached yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
   #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
-  /** Output that is held back until `release`. */
+  /** Output that is not shown until `release` is called, because --tail may drop its beginning. Undefined after that. */
   #held: OutputPiece[] | undefined = [];
 
   constructor(at: Offsets, only: Stream | undefined, isForPrograms: boolean, host: NodeJS.Process) {
@@ -193,7 +193,10 @@ class OutputWriter {
     for (const piece of pieces) this.#write(piece);
   }
 
-  /** Shows a chunk. Returns the local stream if its buffer is full. */
+  /**
+   * Shows a chunk. If the buffer of the local stream is full, returns that stream, so that the caller can wait until it
+   * drains.
+   */
   output(stream: Stream, bytes: Buffer): NodeJS.WriteStream | undefined {
     let full: NodeJS.WriteStream | undefined;
     for (let begin = 0; begin < bytes.length;) {

@@ -204,7 +204,6 @@ function outcomeObject(outcome: RestoreOutcome): object {
   };
 }
 
-/** Describes the result of the restore steps. */
 function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
   const { entropyBytesMixed, entropyCredited, clockDriftMs, clockStepped, degraded } = response;
   const clock = clockStepped ? `stepped; it was ${drift(clockDriftMs)}` : `not stepped; it is ${drift(clockDriftMs)}`;

@@ -70,7 +70,8 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
   const isDirectory = isUpload
     ? (await locally(source, stat(nameOf(source)))).isDirectory()
     : (await client.files.stat(nameOf(source))).type === "directory";
-  // As in cp(1), a single source directory is copied under the name of the destination, so do not create it here.
+  // As in cp(1), a single source directory becomes the destination itself. The copy creates the destination then, so do
+  // not create it here.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(
@@ -162,7 +163,10 @@ async function download(remote: string, local: string, context: CopyContext): Pr
 /** A parsed copy command line. */
 interface CopyOrder {
   readonly direction: "upload" | "download" | "tar in" | "tar out";
-  /** Paths without the sandbox's prefix. There is at least one; if the other side is an archive, there is exactly one. */
+  /**
+   * The paths to copy, without `NAME:` or `:`. There is at least one path; if the other side is an archive, there is
+   * exactly one.
+   */
   readonly sources: readonly string[];
   readonly destination: string;
   /** Name of the sandbox, if the paths contain it. */

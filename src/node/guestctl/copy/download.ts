@@ -110,7 +110,7 @@ async function writeInto(parts: CopyParts, remote: string, stat: FileAttributes,
   }
 }
 
-/** The destination of a file's content. If it has no `skip`, holes are written to it as zeros. */
+/** Where the content of a file is written. A sink without `skip` receives zeros for holes. */
 interface Sink {
   write(bytes: Uint8Array): Promise<void>;
   skip?(bytes: number): Promise<void>;

@@ -69,7 +69,7 @@ export async function uploadLink(context: CopyContext, local: string, remote: st
   await uploadAlone(context, { ...head, ...times, ...owner, content: Readable.from([]) }, remote);
 }
 
-/** Writes one entry as a tree with a single entry. */
+/** Writes a single entry with the call that writes trees. */
 async function uploadAlone(
   { client, report, options }: CopyContext,
   entry: UploadEntry & Pick<NewTreeEntry, "type">,
@@ -173,8 +173,8 @@ async function* archived(
     if (isExcluded?.(entry.name) === true) continue;
     if (entry.name.length > 0 && isTaken(context, entry)) yield entry;
     else if (entry.name.length === 0) {
-      // The entry is for the destination itself. If the entry is a directory, it only sets the destination's
-      // attributes; an entry of another type would replace the destination, so it is skipped.
+      // An entry without a name describes the destination itself. A directory only sets the attributes of the
+      // destination. An entry of another type would replace the destination, so it is skipped.
       if (entry.type === "directory") onRoot(entry);
       else
         context.report.skip(

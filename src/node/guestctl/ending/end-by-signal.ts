@@ -29,8 +29,8 @@ function blockingStreams(): readonly (typeof STREAMS)[number][] {
 const WERE_BLOCKING = blockingStreams();
 
 /**
- * Resets O_NONBLOCK of those standard streams that were blocking when guestctl started, for the other programs that
- * share them. Writes may block from then on.
+ * Makes the standard streams blocking again that were blocking when guestctl started, because other programs share them
+ * and may not expect O_NONBLOCK. From then on, writes of guestctl may block.
  */
 export function letStreamsBlock(host: NodeJS.Process, names: readonly (typeof STREAMS)[number][]): void {
   for (const name of names)

@@ -12,8 +12,8 @@ type Outcome = Pick<Awakening, "warnings"> & Partial<Pick<Awakening, "ready" | "
 
 /**
  * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else failed, and
- * otherwise 0. A clock that is off by less than a second also counts as 0. If the outcome is undefined, the sandbox was
- * booted, which counts as 0.
+ * otherwise 0. A clock that is off by less than a second does not count as a failure. An undefined outcome means that
+ * the sandbox was booted instead of restored, and counts as 0.
  */
 export function statusOf(...outcomes: readonly (Outcome | undefined)[]): number {
   const statuses = outcomes.map((outcome) => (outcome === undefined ? 0 : statusOfOne(outcome)));

@@ -56,7 +56,7 @@ export async function openNode(
     readonly readOnly: boolean;
     readonly progress?: SandboxProgress | undefined;
     readonly freeze?: Freeze | undefined;
-    /** Reports what the node does; if undefined, nothing is reported. */
+    /** Receives reports about each step of the node and each request to the daemon. Default: no reports. */
     readonly report?: Reporter | undefined;
   },
 ): Promise<Sandboxes> {
@@ -106,7 +106,7 @@ function stateDirectoryOf(flag: string | undefined, env: NodeJS.ProcessEnv): str
 /** A sandbox of this node. Its address and credentials come from the journal and the substrate. */
 export interface SandboxTarget {
   readonly sandbox: string;
-  /** Directory of the journal. Default: as for `guestctl sandbox`. */
+  /** Directory of the journal. Default: the same as for the commands of `guestctl sandbox`. */
   readonly state?: string | undefined;
   /** URL of the substrate's daemon. Default: as for `guestctl sandbox`. */
   readonly api?: string | undefined;
@@ -118,8 +118,8 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
 }
 
 /**
- * Finds the current address of a sandbox. If no agent can answer there, throws SandboxError, which names the next
- * command.
+ * Finds the current address of a sandbox. If no agent can answer there, for example because the sandbox is suspended,
+ * throws a SandboxError that says which command to run next.
  */
 export async function targetOfSandbox(
   { sandbox, ...values }: SandboxTarget,

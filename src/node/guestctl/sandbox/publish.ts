@@ -23,7 +23,7 @@ export function listenOf({ listen }: { readonly listen?: string | undefined }): 
   return listen === undefined ? undefined : portOf(listen, "--listen");
 }
 
-/** Parses a port of the command line. Throws UsageError, whose message begins with `what`. */
+/** Parses a TCP port on the command line. Throws UsageError for an invalid port. `what` names the port in the message. */
 export function portOf(text: string, what: string): number {
   const port = parseCount(text, what, 1) ?? 0;
   if (port > LAST_PORT) throw new UsageError(`${what} requires a number from 1 to ${LAST_PORT}`);

@@ -2,7 +2,7 @@ import type { NodeStatus, RotationReport, SandboxInfo } from "../../sandboxes/in
 import { printable, type ReportLine } from "../cli/index.ts";
 
 const DAY_MS = 86_400_000;
-/** Credentials that expire within this time should be replaced. */
+/** If credentials expire within this time, guestctl advises replacing them. */
 const SOON_MS = 30 * DAY_MS;
 
 /** Describes the result of rotating many sandboxes' credentials. */

@@ -150,7 +150,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
-/** The schema's names. */
+/** The names that the protobuf schema has for the values of UsageScope. */
 const SCOPES: Readonly<Record<UsageScope, string>> = {
   tree: "USAGE_SCOPE_TREE",
   process: "USAGE_SCOPE_PROCESS",

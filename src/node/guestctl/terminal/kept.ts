@@ -5,8 +5,8 @@ import { localSize } from "./terminal.ts";
 import { runAttached } from "./attach.ts";
 
 /**
- * Pause between two resizes, so that the program sees both sizes. A program that sees only the second size redraws
- * nothing, because that is the size that it already has.
+ * Pause between the two resizes of `redraw`. Without the pause, the program may see only the second resize. That one
+ * restores the size that the program already has, so the program would not redraw.
  */
 const NUDGE_MS = 50;
 
@@ -145,8 +145,8 @@ export async function attachToKept(
       terminal: localSize(host),
     }),
   );
-  // Redraw only when the call is attached. If both sizes of the redraw arrived before that, the agent would apply only
-  // the second one, and the program would redraw nothing.
+  // Redraw only when the call is attached. Before that, the agent would apply only the second of the two resizes, which
+  // changes nothing, and the program would not redraw.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

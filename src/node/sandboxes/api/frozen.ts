@@ -135,8 +135,8 @@ export class Frozen {
   }
 
   /**
-   * Restores sandboxes whose suspension was requested by a process that has ended. Waits until the daemon has completed
-   * each suspension. Never rejects.
+   * Restores sandboxes that an earlier process has asked the daemon to suspend, but could not resume, because it ended.
+   * Waits until the daemon has completed each suspension. Never rejects.
    */
   async asked(entries: readonly JournalEntry[]): Promise<void> {
     await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined).whole);

@@ -15,7 +15,7 @@ export async function ownSandbox(node: Known, name: string): Promise<SandboxEntr
   throw new SandboxError("NOT_FOUND", `${name} is a snapshot: no agent runs in it`, undefined, { remedy });
 }
 
-/** Returns the entry of a sandbox or a snapshot. Rejects like `ownSandbox`. */
+/** Returns the entry of a sandbox or a snapshot. If there is no entry, rejects with the same errors as `ownSandbox`. */
 export async function ownEntry(node: Known, name: string): Promise<JournalEntry> {
   const entry = node.journal.get(name);
   if (entry !== undefined) return entry;

@@ -229,8 +229,8 @@ export class Sandboxes {
    * cannot be resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox. Once the snapshot
    * is taken, an abort has no effect.
    *
-   * @param options.live requests a snapshot without a suspension; rejects with CAPABILITY_MISSING, because this
-   *   substrate cannot take one
+   * @param options.live asks for a snapshot without a suspension. This substrate cannot take such a snapshot, so the
+   *   call rejects with CAPABILITY_MISSING
    */
   async snapshot(
     name: string,

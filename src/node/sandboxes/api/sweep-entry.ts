@@ -31,7 +31,7 @@ export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boo
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** Instance states in which a sandbox does not need its restore steps until it is resumed. */
+/** States of an instance whose guest does not run. Its sandbox needs its restore steps only once it is resumed. */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**

@@ -32,7 +32,7 @@ export interface SweepReport {
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */
   readonly completed: readonly string[];
-  /** The failures, with their reasons. The next sweep tries these again. */
+  /** What the sweep could not finish or remove, with the reasons. The next sweep tries again. */
   readonly failed: readonly SweepFailure[];
 }
 

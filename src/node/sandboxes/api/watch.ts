@@ -13,8 +13,8 @@ const MOST_A_SECOND = 100;
  */
 const SLOT_MS = 100;
 /**
- * Limit on the connections for which each address is requested separately. For more, one listing of all addresses is
- * cheaper.
+ * Up to this number of new connections, each watcher requests the address of its sandbox itself. For more connections,
+ * one listing of all addresses is cheaper.
  */
 const FEW_DIALS = 4;
 
@@ -81,8 +81,8 @@ async function round(
 }
 
 /**
- * Lists the instances of this node in one request. Undefined if only a few watchers need a connection, or if the
- * request fails. In these cases, each watcher requests its own instance.
+ * Lists the instances of this node in one request, if many watchers need a connection. Returns undefined if only a few
+ * watchers do, or if the request fails. Each watcher then requests its own instance.
  */
 async function listedFor(
   node: NodeParts,

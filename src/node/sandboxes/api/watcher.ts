@@ -6,13 +6,16 @@ import { discard, standby, stop } from "../operations/index.ts";
 import { type Instance, SandboxError, sandboxError } from "../substrate/index.ts";
 import { decide, type Verdict } from "./verdict.ts";
 
-/** Deadline of a call over a connection on which the agent has answered before. */
+/** Time limit of a call over an existing connection, over which the agent has already answered. */
 const CALL_MS = 5_000;
 /** Deadline of a new connection and the first answer over it. */
 const DIAL_MS = 10_000;
 /** Pause before the second attempt to reach a sandbox that did not answer. */
 const CONFIRM_PAUSE_MS = 100;
-/** Limit on the number of rounds in which a failing sandbox is skipped. That number doubles with each failure. */
+/**
+ * Limit on how many rounds the watch skips a sandbox whose check has failed. The number of rounds doubles with each
+ * failure.
+ */
 const MOST_ROUNDS_OUT = 8;
 
 /** An event of the watch: what it has noticed or done. */
@@ -76,7 +79,10 @@ export class Watcher {
     this.#checking = this.#check(known).finally(() => (this.#checking = undefined));
   }
 
-  /** Closes the connection. Returns false if a check is running, because that check may connect again. */
+  /**
+   * Closes the connection. Returns false if a check is still running. That check may connect again, so the caller must
+   * then call `close` again later.
+   */
   close(): boolean {
     this.#client?.close();
     this.#client = undefined;

@@ -72,9 +72,10 @@ async function plan(node: NodeParts, name: string, spec: SandboxSpec): Promise<S
 }
 
 /**
- * Chooses the id of the credential volume. Returns a random id if the usual one is in use, either because snapshots or
- * forks of an earlier sandbox of this name share that volume, or because the daemon has kept it. If the volume belongs
- * to another node, returns the usual id: the conflict then reports that two nodes use the same name.
+ * Chooses the id of the credential volume, usually NAME-credentials. If this node already has a volume with that id,
+ * returns a random id: snapshots or forks of an earlier sandbox of this name still use the volume, or the daemon has
+ * not deleted it. If the volume belongs to another node, returns the usual id, so that the creation fails and reports
+ * that two nodes use the same name.
  */
 async function freeVolumeId({ journal, substrate }: DaemonParts, name: string): Promise<string> {
   const usual = `${name}-credentials`;
@@ -210,8 +211,8 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
 }
 
 /**
- * Whether the creation failed because another node's sweep removed the agent's volume before it could see this
- * sandbox's volume.
+ * Whether the creation failed because the volume with the agent is gone. Another node's sweep removes this volume as
+ * unused if the sweep runs before this sandbox's own volume exists.
  */
 async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;

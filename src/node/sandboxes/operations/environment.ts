@@ -90,7 +90,7 @@ export async function dutiesBeforeFiles(
   if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);
 }
 
-/** Options of `dutiesBeforeFiles`. */
+/** Options of `dutiesBeforeFiles`, which runs the restore steps before files in the guest are changed. */
 export interface BeforeFiles {
   readonly env: Variables | undefined;
   /**
@@ -124,8 +124,8 @@ export async function refusedSpec(
 
 /**
  * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Must be called
- * before restore steps with keep_frozen. If the agent refuses a file during those steps, the session stays frozen until
- * the file is repaired, and is killed at the time limit of the freeze.
+ * before restore steps with keep_frozen: if the agent refused a file during those steps, the session would stay frozen
+ * until the file is repaired, and would be killed at the time limit of the freeze.
  */
 export async function requireReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
@@ -151,8 +151,8 @@ async function readSpec(
 }
 
 /**
- * Creates the error for a workload that ran with the variables of its origin, although its session should have stayed
- * frozen.
+ * Creates the error for a workload that ran with the variables of its origin before its own were written. Its session
+ * should have stayed frozen until then.
  */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before its new environment variables were set: its processes may have used the previous variables`;

@@ -135,7 +135,10 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
    * later fork with `env` is rejected. With `freeze: "required"`, the standby or snapshot itself is rejected.
    */
   readonly env?: Variables | undefined;
-  /** Accept a fork whose random number generators could not be reseeded. */
+  /**
+   * Accept a fork whose random number generators could not be reseeded, so that it may draw the same random numbers as
+   * its origin. Default: false; `fork` then rejects with RESTORE_DEGRADED.
+   */
   readonly acceptDegraded?: boolean | undefined;
 }
 
@@ -214,7 +217,8 @@ async function finishFork(
   const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
-  // An agent older than 0.4.0 reports that it refuses the spec file, but it still thaws the session.
+  // If an agent older than 0.4.0 refuses the spec file, its restore steps do not fail: it thaws the session, and only
+  // reports the refusal.
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");

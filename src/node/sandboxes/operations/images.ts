@@ -2,7 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Image, SandboxError } from "../substrate/index.ts";
 
-/** Longer than any conversion takes. If an image is still pending after this time, it has a problem. */
+/** If an image is still pending after this time, something is wrong: no conversion of an image takes so long. */
 const LONG_MS = 10 * 60_000;
 const BLOCK_BYTES = 512;
 

@@ -160,8 +160,8 @@ export async function withdraw(
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // If the ingress is no longer listed, it was deleted and only the daemon's answer was lost. But after a status
-      // 500 the daemon may have deleted the record while its proxy still serves the rule
+      // Ignore the failure if the ingress is no longer listed: it was deleted, and only the daemon's answer was lost. A
+      // status 500 is different: the daemon may have deleted its record while its proxy still serves the rule
       // (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }

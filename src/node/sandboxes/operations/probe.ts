@@ -19,7 +19,7 @@ const NO_RULE = /no ingress configured for hostname/;
 
 /** Which hostname to request, where to send the request, and for how long to try. */
 export interface Probe {
-  /** Host of the daemon's reverse proxy. */
+  /** Host name or address of the daemon's reverse proxy. */
   readonly host: string;
   readonly listenPort: number;
   readonly hostname: string;

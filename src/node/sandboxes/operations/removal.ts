@@ -41,8 +41,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
 }
 
 /**
- * Creates the error for a volume that the daemon refuses to delete, because it has a record that the volume is attached
- * to an instance that no longer exists (volumes/manager.go:369).
+ * Creates the error for a volume that the daemon refuses to delete, because the daemon's records still attach the
+ * volume to an instance that no longer exists (volumes/manager.go:369).
  */
 export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id} is not removed: the daemon lists it as in use by an instance that does not exist`;

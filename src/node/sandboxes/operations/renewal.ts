@@ -12,8 +12,8 @@ import {
 } from "./environment.ts";
 
 /**
- * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, restores
- * the old file, because a session with a refused file is killed at the time limit of its freeze. The session then stays
+ * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, writes the
+ * old file back, because otherwise the session would be killed at the time limit of its freeze. The session then stays
  * frozen, and the caller can resume the sandbox again.
  */
 export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Variables): Promise<Awakening> {

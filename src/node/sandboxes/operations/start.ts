@@ -55,10 +55,10 @@ const NO_INIT_STEP =
   "the daemon's init is built for another processor architecture (a fault of hypeman's arm64 release 0.17.0): use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
 
 /**
- * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Returns
- * `sinceMs`, a time before the boot, as `runEpochMs`: a workload may declare itself idle as soon as it starts, and
- * declarations before `runEpochMs` do not count. Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or
- * AGENT_UNREACHABLE, each with the last console lines.
+ * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. The result has
+ * `sinceMs`, which must be a time before the boot, as `runEpochMs`. An idle declaration of the workload counts only if
+ * it is later than `runEpochMs`, and a workload may declare itself idle as soon as it starts. Rejects with
+ * SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, each with the last console lines.
  */
 export async function booted(
   node: NodeParts,
@@ -102,8 +102,8 @@ export async function booted(
 }
 
 /**
- * Whether the guest's clock is wrong, as on a machine without a clock battery (1970, 1980). TLS clients in the guest
- * would then refuse certificates that are valid today. False if the agent sends no time, so that the clock is not
+ * Whether the guest's clock is far off, as on a machine without a clock battery (1970, 1980). TLS clients in the guest
+ * would then refuse certificates that are valid today. If the agent sends no time, returns false, and the clock is not
  * changed.
  */
 function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {

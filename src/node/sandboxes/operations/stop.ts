@@ -42,14 +42,17 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     try {
       await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
-      // Ignore the refusal if the instance has powered off by itself meanwhile.
+      // The daemon also refuses if the instance has powered off by itself meanwhile. Ignore that refusal.
       if ((await node.instances.existing(stopping)).state !== "Stopped") throw error;
     }
   });
   return { warnings: [warning] };
 }
 
-/** Resolves with the workload's longest grace period, or with the reason why the agent does not stop. */
+/**
+ * Asks the agent to stop. Resolves with the longest time that the workload has to end, in milliseconds, or with the
+ * reason why the agent does not stop.
+ */
 async function askAgent(
   node: NodeParts,
   entry: SandboxEntry,

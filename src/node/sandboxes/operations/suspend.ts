@@ -238,7 +238,7 @@ export async function resume(
 }
 
 /**
- * Creates the error for a call with variables for a sandbox that is stopped or booting. The workload of such a sandbox
+ * Creates the error for a call that sets variables of a stopped or booting sandbox. The workload of such a sandbox
  * starts with the variables on its disk.
  */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
@@ -247,7 +247,7 @@ function keepsVariables(name: string, state: InstanceState): SandboxError {
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
 }
 
-/** Waits for the agent of a sandbox that boots again. Nothing was restored, so there are no restore steps. */
+/** Waits for the agent of a sandbox that boots instead of being restored. Without a restore, there are no restore steps. */
 async function bootedAnew(node: NodeParts, entry: SandboxEntry): Promise<undefined> {
   node.step("resume", entry.name, "wait for the agent");
   const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
@@ -277,11 +277,12 @@ export function inheritance(
 export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
 
 /**
- * Runs PRE_SNAPSHOT, freezes the session, and records the keys that a restore will compare. If a step fails, the
- * restore steps thaw the session. Rejects with NOT_FROZEN if the freeze was required and failed.
+ * Runs PRE_SNAPSHOT, freezes the session, and records the properties that must be the same at a restore
+ * (`SnapshotKeys`). If a step fails, runs the restore steps, which thaw the session. Rejects with NOT_FROZEN if the
+ * freeze was required and failed.
  *
- * @param mustFreeze treats the freeze "on" like "required". This is for a fork with new secrets, which without the
- *   freeze would run for a moment with the secrets of its source
+ * @param mustFreeze rejects if the session cannot be frozen, even if `freeze` is only "on". A fork with new secrets
+ *   needs this: without the freeze it would run for a moment with the secrets of its source
  */
 export async function quiesced(
   node: NodeParts,
@@ -296,7 +297,7 @@ export async function quiesced(
     node.cpuClass(),
     node.instances.existing(entry),
   ]);
-  // This time is a lower bound, because the guest's freeze begins later, when its hook has ended.
+  // The session thaws at this time or later: the time limit of the freeze begins only when the guest's hook has ended.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // Call the agent first: if it cannot be reached, the operation fails before anything is frozen.

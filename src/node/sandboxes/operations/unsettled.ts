@@ -23,7 +23,7 @@ export async function settled(node: InstanceParts, entry: SandboxEntry): Promise
   if (asked === undefined) return entry;
   if (isBeingSuspended(entry) && (await node.instances.find(entry)) !== undefined) {
     node.step(asked.operation, name, `wait for the end of the ${asked.operation} of an earlier process`);
-    // The daemon serializes the calls on an instance, so this call waits for the earlier one
+    // The daemon serializes the calls on an instance, so the restore below waits until the snapshot or fork has ended
     // (lib/instances/manager.go:582-592).
     if (asked.operation === "snapshot" || asked.operation === "fork") await wake(node, entry).catch(() => undefined);
     else await node.instances.awaited(entry, ({ state }) => state === "Standby", asked.atMs + AT_IT_MS - Date.now());

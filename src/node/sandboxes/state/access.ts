@@ -71,10 +71,10 @@ export class GuestAccess {
   }
 
   /**
-   * Runs only the restore steps of a restored sandbox. POST_RESTORE and Health follow later, in `awaken`. Once the
-   * restore steps have run, the session no longer shares random numbers and time with its clones. This makes only one
-   * attempt to reach the agent and does as little as possible, because after a crash of the node many sandboxes may be
-   * waiting for their restore steps. Rejects with GuestError or SandboxError.
+   * Runs only the restore steps of a restored sandbox; `awaken` runs POST_RESTORE and Health later. Once the restore
+   * steps have run, the session no longer shares random numbers and time with its clones. After a crash of the node,
+   * many sandboxes may be waiting for their restore steps. So this method makes only one attempt to reach the agent,
+   * and does nothing else. Rejects with GuestError or SandboxError.
    */
   async firstDuties(operation: string, entry: SandboxEntry, options: FirstDutiesOptions): Promise<DoneDuties> {
     const { known, timeoutMs, onAnswered } = options;

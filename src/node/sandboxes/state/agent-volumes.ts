@@ -89,7 +89,8 @@ export class AgentVolumes {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
       await this.#requireSame(archive);
-      // Ignore the failure if the volume exists: another node has just created it, or only the answer was lost.
+      // Ignore the failure if the volume now exists: another node has just created it, or only the daemon's answer was
+      // lost.
       if ((await this.#substrate.volume(id)) === undefined) throw error;
     }
   }

@@ -31,11 +31,11 @@ const POWER_OFF_MS = 5_000;
 const LOG_DELAY_MS = 3_000;
 const LOG_PAUSE_MS = 100;
 
-/** A sandbox that is watched until its instance is off. */
+/** The instance of a sandbox, and how to fetch its state, for callers that wait until the instance is off. */
 export interface Subject {
   readonly name: string;
   readonly substrate: Substrate;
-  /** Fetches the current state of its instance. */
+  /** Fetches the current state of the sandbox's instance. Undefined if the instance is gone. */
   readonly instance: () => Promise<Instance | undefined>;
   readonly agentPort: number;
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */

@@ -41,8 +41,8 @@ export class Entries<Entry> {
    */
   #checkedVersion = -1;
   /**
-   * The number of changes that `#known` includes. Undefined before the first read, and if the database has no such
-   * count because an older version created it.
+   * The database's count of changes when `#known` was read. Undefined before the first read, and if an older version
+   * created the database, which then has no count.
    */
   #knownChanges: number | undefined;
 

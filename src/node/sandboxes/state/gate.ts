@@ -1,10 +1,10 @@
-/** Releases a permit of a gate. A second call does nothing. */
+/** Releases a permit that `Gate.enter` has granted. A second call does nothing. */
 export type Leave = () => void;
 
 interface GateOptions {
   /** Number of permits. */
   readonly places: number;
-  /** Number of permits while this process is starved of CPU time. Default: `places`. */
+  /** Number of permits while this process is starved of CPU time. Default: the same as `places`. */
   readonly placesIfStarved?: number;
   /** Time after which a permit is released automatically, in milliseconds. Default: never. */
   readonly limitMs?: number;
@@ -19,7 +19,7 @@ interface GateOptions {
 export class Gate {
   readonly #options: Required<GateOptions>;
   #held = 0;
-  /** Whether the timer of a permit was late when it last fired. */
+  /** Whether this process seems to be starved of CPU time: the last timer of a permit fired late. */
   #isStarved = false;
   readonly #waiting: (() => void)[] = [];
 
@@ -29,9 +29,9 @@ export class Gate {
   }
 
   /**
-   * Resolves with a release function once a permit is free.
+   * Waits until a permit is free, and takes it. Resolves with a function that releases the permit.
    *
-   * @param onLeft called once, when the permit is released
+   * @param onLeft called once, when the permit is released or expires
    */
   async enter(onLeft?: () => void): Promise<Leave> {
     if (this.#waiting.length === 0 && this.#held < this.#places) this.#held++;
@@ -145,7 +145,7 @@ export class Dials {
     return this.#gate.enter(onLeft);
   }
 
-  /** Makes one attempt to connect. First waits for a permit; the attempt's deadline counts from then on. */
+  /** Waits for a permit, and then makes one attempt to connect. The attempt's deadline counts only from the permit on. */
   async run<Value>(attempt: () => Promise<Value>): Promise<Value> {
     const leave = await this.enter();
     try {
@@ -163,8 +163,9 @@ export class Dials {
 const DIALS = 8;
 const PERMIT_MS = 500;
 /**
- * Under a CPU quota, a starved process runs once in each period of 100 ms. A permit then lasts for 4 s. In this time, a
- * twentieth of a core is enough for eight handshakes, each of which takes up to 20 ms if it is interrupted often.
+ * How much a timer that fired late counts (`starvedShare`). Under a CPU quota, a starved process runs only once in each
+ * 100 ms, so with this value its permits last for 4 s. In 4 s, a twentieth of a core can make eight handshakes, even if
+ * frequent interruptions make each one take 20 ms of CPU time.
  */
 const PERMIT_STARVED_SHARE = 0.25;
 

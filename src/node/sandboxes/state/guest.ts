@@ -118,8 +118,8 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 }
 
 /**
- * The least time that is left of a session's freeze when the session's restore begins. The time in suspension does not
- * count, because the guest's clock stands still; only the time that it took to suspend the guest counts.
+ * Returns how much of the freeze's time limit is left, at least, when the restore of the session begins. Only the time
+ * that it took to suspend the guest has been used up: while the guest is suspended, its clock stands still.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;
@@ -153,7 +153,7 @@ export interface Awakening {
   /** When the agent had answered the restore steps, as Unix time in milliseconds by the host's clock. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
-  /** The field HealthResponse.services of the agent's answer. */
+  /** Full names of the gRPC services that the agent serves. */
   readonly agentServices: readonly string[];
   /** Outcome of the POST_RESTORE hook. */
   readonly postRestore: HookOutcome;

@@ -168,7 +168,7 @@ export interface SnapshotEntry extends Entry {
    * by this tag.
    */
   readonly operation?: string | undefined;
-  /** `SandboxEntry.vsock` of the source when the snapshot was taken. */
+  /** The field `SandboxEntry.vsock` of the source sandbox at the time of the snapshot. */
   readonly vsock?: string | undefined;
   /** Size on disk when the snapshot was taken, in bytes; the daemon may compress it later. */
   readonly sizeBytes?: number | undefined;

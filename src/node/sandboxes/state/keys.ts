@@ -16,7 +16,7 @@ export interface SnapshotKeys {
   readonly cpuClass: string;
 }
 
-/** Deviations that a caller accepts at a restore or fork. */
+/** What a caller requires or accepts at a restore or fork, such as another version of the agent. */
 export interface RestoreChoices {
   /**
    * Restore even if the hypervisor or the agent's version has changed since the suspension. The result then has a

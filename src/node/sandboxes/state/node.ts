@@ -65,7 +65,7 @@ export interface NodeOptions {
   readonly onStep?: ((step: Step) => void) | undefined;
 }
 
-/** Tags by which a node finds the objects that it has created. */
+/** Tags that a node gives to all objects that it creates at the substrate, so that it can find them later. */
 export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
 /** Tag with the id of the agent volume that a sandbox, its snapshots and its forks need. */
@@ -89,7 +89,7 @@ export interface DaemonParts {
   readonly step: OnStep;
 }
 
-/** The parts of DaemonParts, and those that operations use to create, change and remove instances. */
+/** DaemonParts, and the parts that operations use to create, change and remove instances. */
 export interface InstanceParts extends DaemonParts {
   readonly credentials: CredentialStore;
   readonly agents: AgentVolumes;
@@ -100,7 +100,7 @@ export interface InstanceParts extends DaemonParts {
 /** All parts of a node. The parts that InstanceParts does not have are for calls to the agents in the guests. */
 export interface NodeParts extends InstanceParts {
   readonly guests: GuestAccess;
-  /** Limits the connections that are being established. */
+  /** Limits how many connections to agents are being established at the same time. */
   readonly dials: Dials;
 }
 
@@ -166,8 +166,8 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
 }
 
 /**
- * Name of the second credential directory of a fork. It has the credentials of the fork's origin, which the fork uses
- * when it wakes up.
+ * Name of the second credential directory of a fork. It contains the credentials of the fork's origin, because the fork
+ * wakes up with these.
  */
 export function parentOf(name: string): string {
   return `${name}.parent`;

@@ -43,8 +43,8 @@ export class OperationQueue {
   }
 
   /**
-   * Sets the text for `atRisk` about the current operation on a name: what happens if this process ends now. The text
-   * is removed when that operation ends, or if `why` is undefined.
+   * Sets the text that `atRisk` returns for a sandbox or snapshot: what happens to it if this process ends now. The
+   * text is removed when the current operation on that name ends, or if `why` is undefined.
    */
   setRisk(name: string, why: string | undefined): void {
     if (why === undefined) this.#atRisk.delete(name);
@@ -52,8 +52,8 @@ export class OperationQueue {
   }
 
   /**
-   * Waits for a call that changes something at the substrate. Until the daemon answers, `atRisk` lists the name,
-   * because the outcome would be unknown if this process ended.
+   * Waits for a call that changes something at the substrate. Until the daemon answers, `atRisk` lists the sandbox or
+   * snapshot, because nobody would know the outcome if this process ended.
    */
   async untilAnswered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
     const before = this.#atRisk.get(name);

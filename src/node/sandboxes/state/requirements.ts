@@ -22,7 +22,10 @@ export async function compareKeys(
   return warning === undefined ? [] : [{ code: "BUNDLE_DIFFERS", message: warning }];
 }
 
-/** Rejects with SandboxError (CAPABILITY_MISSING) if the entry's hypervisor does not support the feature on this host. */
+/**
+ * Rejects with SandboxError (CAPABILITY_MISSING) if the hypervisor of the sandbox or snapshot does not support the
+ * feature on this host.
+ */
 export async function requireFeature(
   { substrate }: DaemonParts,
   feature: "standby" | "snapshots" | "fork",

@@ -23,9 +23,9 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 }
 
 /**
- * Returns the warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it.
+ * Returns the warning NOT_FROZEN if a resumed sandbox, or the origin of a fork, was not frozen at its last suspension.
  *
- * @param replaced words for what the sandbox used until its restore steps, such as "the secrets of its origin"
+ * @param replaced names what else the session used before its restore steps, such as "the secrets of its origin"
  */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
@@ -36,8 +36,8 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
 }
 
 /**
- * Returns the record that the session ran before its restore steps in this operation. If it did not, returns the record
- * of an earlier operation that the entry has.
+ * If the session ran before its restore steps in this operation, returns a record of that. Otherwise returns the
+ * entry's record of an earlier operation; undefined if there is none.
  *
  * @param isLate whether the session thawed by itself before its restore steps
  */

@@ -69,8 +69,8 @@ const SCOPES =
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
 /**
- * The next step for orphaned records with a duplicate id, which interrupted forks leave. Only the daemon's operator can
- * remove such records.
+ * The next step if the daemon has orphaned records: records with the id of another instance, which an interrupted fork
+ * leaves. Only the daemon's operator can remove such records.
  */
 export const ORPHANED_RECORDS_STEP: string =
   "a daemon that is killed while it forks a snapshot leaves such a duplicate record; only the daemon's operator can remove it: stop the daemon; in guests/ of its data directory, delete each directory whose name is not the id in its metadata.json; start the daemon again";
@@ -94,7 +94,7 @@ const REMEDIES = {
 } as const;
 
 /**
- * A next step in a form that programs can express in their own terms. For example, guestctl names its own commands in
+ * What to do next, as data. A program can then say it in its own terms: for example, guestctl names its own commands in
  * place of the library's calls.
  */
 export interface Remedy {
@@ -120,7 +120,7 @@ interface ErrorDetails {
  * rejects with GuestError, not with SandboxError.)
  */
 export class SandboxError extends Error {
-  /** "SandboxError", or "AbortError" if the caller's signal was aborted, as in Node. */
+  /** Name of the error: "AbortError" if the caller's signal was aborted, as in Node, and otherwise "SandboxError". */
   override readonly name: string;
   readonly code: SandboxCode;
   /** What to do next; undefined if the message already says it. */
@@ -163,7 +163,10 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-/** Returns undefined if the error says that a lookup matched several records. Throws any other error. */
+/**
+ * Handles the error of a lookup. If several records match, the result of the lookup is undefined. Rethrows any other
+ * error.
+ */
 export function ifAmbiguous(error: unknown): undefined {
   if (codeOf(error) !== "ambiguous") throw error;
 }
@@ -216,7 +219,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   // (cmd/api/api/instances.go:358 and volumes.go:148).
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
-  // This code means that several records have the same id or name (cmd/api/api/resolvers.go:111).
+  // The code `ambiguous` means that several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
   // For a port that is in use, the daemon reports config_validation_failed (lib/ingress/manager.go:372). The other

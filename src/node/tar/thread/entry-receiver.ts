@@ -144,7 +144,7 @@ function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEn
   return { ...head, pieces, content: withZeros(pieces) };
 }
 
-/** Returns the error in the data of a failure record. */
+/** Returns the error that a failure record contains. */
 export function recordedError(data: Buffer): Error {
   return errorOf(JSON.parse(data.toString()) as PlainError);
 }

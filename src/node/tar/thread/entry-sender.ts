@@ -132,7 +132,10 @@ export class EntrySender {
     await this.#endContent(entry, error, onContentFailure);
   }
 
-  /** @param isOwn whether the memory of the pieces belongs to the sender, so that it may be transferred */
+  /**
+   * @param isOwn whether the sender owns the memory of the pieces, so that it may transfer the memory to the other
+   *   thread
+   */
   async #stream(
     entry: TarHeader,
     pieces: AsyncIterable<Piece>,

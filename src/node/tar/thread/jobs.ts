@@ -9,7 +9,7 @@ import type { Batch } from "./records.ts";
  */
 export type Bytes = Uint8Array;
 
-/** The state that a file had when it was sent. */
+/** The size, mode and modification time of a local file when it was sent. */
 export interface SentFile {
   readonly size: number;
   readonly mode: number;
@@ -29,7 +29,7 @@ export interface OfferedEntry {
 
 /** With these objects, a thread asks a filter in another thread about entries, and waits for the filter's answers. */
 export interface FilterLink {
-  /** Receives the answers. */
+  /** The port at which the thread receives the filter's answers. */
   readonly port: MessagePort;
   /** An Int32Array of length 1: the number of answers that the filter has posted. */
   readonly answers: SharedArrayBuffer;

@@ -11,7 +11,7 @@ import type { ReadOptions } from "./jobs.ts";
 export class LocalItems {
   readonly #root: string | Buffer;
   readonly #options: ReadOptions;
-  /** Names under which files with several hard links were read first. */
+  /** For each file with several hard links, the name under which it was read first. */
   readonly #links = new LinkedNames();
 
   constructor(root: string | Buffer, options: ReadOptions) {

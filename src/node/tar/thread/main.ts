@@ -60,7 +60,7 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
   report({ kind: "unpacked", ...done, error, keepExisting });
 }
 
-/** Yields the entries that a port receives. */
+/** Yields the entries that another thread sends to a message port. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
   // Acknowledges a batch and returns its memory to the sender. The receiver calls this function when it begins the next
   // batch, because it then needs nothing of the old batch any more.
@@ -82,8 +82,8 @@ let lastPort: MessagePort | undefined;
 
 async function missingFile(link: TarEntry): Promise<TarEntry | undefined> {
   const { port1, port2 } = new MessageChannel();
-  // The content of the previous missing file has been read completely, because it comes before the entry that is being
-  // unpacked now. So its port can be closed.
+  // Close the port of the previous missing file. The content of that file has been read completely, because entries are
+  // unpacked one after the other.
   lastPort?.close();
   lastPort = port1;
   const writer = new BatchWriter();

@@ -2,7 +2,7 @@ import type { TarHeader, TarType } from "../format.ts";
 
 /** Size of a record without its name, link target and data. */
 const HEAD_BYTES = 60;
-/** A batch is sent once it has this size. */
+/** A batch of records is sent as soon as it has at least this size. */
 export const BATCH_BYTES: number = 256 * 1024;
 /**
  * Memory of a batch. It is larger than BATCH_BYTES, so that a file's name fits before the file's first piece of
@@ -72,7 +72,7 @@ export class BatchWriter {
     return this.#at;
   }
 
-  /** Keeps the memory of an earlier batch, so that a later batch can use it. */
+  /** Keeps the memory of a batch that the receiver no longer needs, so that a later batch can use it. */
   reuse(memory: ArrayBuffer): void {
     if (memory.byteLength === CAPACITY_BYTES) this.#spare.push(memory);
   }
@@ -83,7 +83,7 @@ export class BatchWriter {
     return this.#at === 0 || this.#at + sizeBytes <= this.#bytes.length;
   }
 
-  /** Adds a record, and returns the memory for its data, which the caller must fill or withdraw. */
+  /** Adds a record, and returns the memory for its data. The caller must fill this memory, or remove the record again. */
   reserve(kind: EntryRecord["kind"], head: Head, dataBytes: number): Buffer {
     const { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse = false } = head;
     this.#lastAt = this.#at;

@@ -65,7 +65,7 @@ class Unpacking {
   readonly #onAbort = (): void => {
     const { signal } = this.#options;
     this.#stop(signal?.reason);
-    // The thread removes an incomplete file. The caller does not wait for that.
+    // Do not wait until the thread has removed an incomplete file.
     this.#thread.release();
     this.#cleanUp?.unref();
     this.#reject(signal?.reason);
@@ -117,7 +117,10 @@ class Unpacking {
     }
   }
 
-  /** Makes the thread end with the failure, after it has removed an incomplete file. */
+  /**
+   * Makes the unpacking fail with an error on this side, such as a failure of the source of the entries. The thread
+   * first removes an incomplete file.
+   */
   #stop(error: unknown): void {
     if (this.#failure !== undefined || this.#isEnded) return;
     this.#failure = { error };
@@ -135,7 +138,7 @@ class Unpacking {
     settle();
   }
 
-  /** Rejects with the failure of the entries if there is one, because it is the cause of the thread's own error. */
+  /** Rejects with the error of `#stop` if there was one, because that error has caused the thread's own error. */
   #reject(error: unknown): void {
     this.#settle[1](this.#failure === undefined ? error : this.#failure.error);
   }

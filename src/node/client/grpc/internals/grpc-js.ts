@@ -43,7 +43,7 @@ export function abandonConnecting(client: Client, message: string): void {
     subchannel.transitionToState([connectivityState.CONNECTING], connectivityState.TRANSIENT_FAILURE, message);
 }
 
-/** Makes credentials call `tell` with each socket that grpc-js uses to make a connection. */
+/** Changes credentials so that `tell` is called with each socket over which grpc-js begins to connect. */
 export function reportingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
   const make = credentials._createSecureConnector.bind(credentials);
   credentials._createSecureConnector = (...args) => {
@@ -111,8 +111,8 @@ export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): Cha
 }
 
 /**
- * Node's messages for certificate problems that this client recognises. With `rejectUnauthorized: false`, Node reports
- * only their codes.
+ * Node's messages about certificate problems, by Node's error code. This client needs the table because Node reports
+ * only the code with `rejectUnauthorized: false`.
  */
 const PROBLEMS: Readonly<Record<string, string>> = {
   [EXPIRED]: "certificate has expired",

@@ -6,7 +6,7 @@ import type { Readable, Writable } from "node:stream";
 export interface ChildCommand {
   readonly program: string;
   readonly args: readonly string[];
-  /** Default: the environment of this process. */
+  /** Environment of the program. Default: the environment of this process. */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
 }
 

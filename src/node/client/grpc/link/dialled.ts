@@ -12,7 +12,7 @@ import type { Link } from "./link.ts";
 import { listenPrivately, type PrivateListener } from "./private-listener.ts";
 import { publish } from "../tracing.ts";
 
-/** Time limit of an attempt if the client sets no limit. */
+/** Time limit of an attempt to connect if the client sets no limit. */
 const UNLIMITED_MS = 10_000;
 /** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -37,8 +37,9 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. grpc-js
- * dials a private listener, and each connection there is joined to a connection to an endpoint.
+ * Connects to an agent that grpc-js cannot dial itself, or that has several endpoints, of which the first one that
+ * answers is used. grpc-js dials a private listener on this machine. For each connection that the listener accepts,
+ * this class connects to an endpoint and joins the two connections.
  */
 export class DialledLink implements Link {
   readonly target: string;

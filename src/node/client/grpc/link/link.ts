@@ -7,7 +7,7 @@ export interface Link {
   readonly target: string;
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
-  /** Why there is no connection; undefined if grpc-js already knows as much as the link. */
+  /** Why the last attempt to connect failed. Undefined if grpc-js reports the reason itself. */
   failure?(): Cause | undefined;
   /** Finds out within a time limit why there is no connection; undefined if connecting works or the reason is unknown. */
   explain?(limitMs: number): Promise<Cause | undefined>;
@@ -15,13 +15,13 @@ export interface Link {
   inUse?(): string | undefined;
   /** Makes no more connections; open connections continue. */
   close?(): void;
-  /** Frees resources that only new connections need; open connections continue. */
+  /** Frees what is only needed to make new connections, such as the TLS context. Open connections continue. */
   release?(): void;
 }
 
 /** Options of every kind of connection. */
 interface Credentials {
-  /** The instance token, exactly as in the token file; surrounding white space is ignored. */
+  /** The instance token, which is the content of the token file. White space around the token is ignored. */
   readonly token: string;
   /**
    * Time limit until a connection is ready, in milliseconds. At the limit, calls that wait for the connection fail with

@@ -35,7 +35,7 @@ export class RedialledChannel {
   }
 
   /**
-   * Makes a call on the current channel. If that channel was created by `renew` and closed by `close`, makes the call
+   * Makes a call on the current channel. If `renew` has created that channel and `close` has closed it, makes the call
    * on a new channel, which is closed after the call.
    */
   async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {

@@ -19,7 +19,7 @@ class ZonedResolver implements experimental.Resolver {
     this.#listener = listener;
   }
 
-  /** Default authority of the calls. The options of the channel replace it by the server name. */
+  /** Authority (the `:authority` header) of the calls. The option of the channel with the server name takes precedence. */
   static getDefaultAuthority(): string {
     return DEFAULT_SERVER_NAME;
   }
@@ -38,7 +38,7 @@ class ZonedResolver implements experimental.Resolver {
   }
 
   destroy(): void {
-    // Nothing to release.
+    // grpc-js calls this when it no longer needs the resolver. There is nothing to release.
   }
 }
 

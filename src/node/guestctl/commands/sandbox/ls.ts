@@ -44,7 +44,7 @@ interface Filter {
   readonly matches: (kind: string, listed: Listed) => boolean;
 }
 
-/** The keys of --filter, each with a function that creates the test for a value of that key. */
+/** The keys of --filter. Each has a function that converts the value after the key to a test for a sandbox or snapshot. */
 const KEYS: Readonly<Record<string, (value: string) => Filter["matches"]>> = {
   kind: (value) => (kind) => kind === value,
   name:

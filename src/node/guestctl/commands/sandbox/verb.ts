@@ -29,9 +29,9 @@ export interface VerbCall<Own extends Options> extends Parsed<Own & typeof NODE_
 }
 
 interface VerbParts<Own extends Options> {
-  /** The command's line in the overview. */
+  /** One line about the command, for the list of all commands of `guestctl sandbox`. */
   readonly summary: string;
-  /** Synopses without "guestctl sandbox", one per line. */
+  /** Forms of the command line without "guestctl sandbox", such as `rm NAME...`, one per line. */
   readonly usage: readonly string[];
   /** Description in the command's help. Its lines are already wrapped. */
   readonly about: string;
@@ -71,7 +71,8 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     options: { ...parts.options, ...NODE_OPTIONS },
     statuses: parts.statuses ?? STATUSES,
     async run({ values, positionals }, host) {
-      // Because `Own` is generic, TypeScript's type of `values` lacks NODE_OPTIONS, --json and --freeze.
+      // All verbs also have the options of the node, --json and --freeze. TypeScript does not know that here, because
+      // `Own` is generic.
       const known = values as object as NodeValues & KnownValues;
       const how = { isEndless, isForPrograms: known.json === true, isVerbose: known.verbose === true };
       const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "--freeze");
