@@ -17,7 +17,7 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** Interval of the checks whether a half-closed peer still reads, and limit for the time without reading. */
+/** How often a peer that has closed its sending side is checked, and how long it may read nothing. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
@@ -39,7 +39,7 @@ export interface ConnectionLimits {
   readonly http2?: Partial<Http2Limits>;
   /** How input is throttled until `markAuthenticated` is called. Undefined if peers need not authenticate. */
   readonly probation?: ThrottledInputOptions;
-  /** How input is always throttled, if `probation` is undefined. If both are undefined, input is not throttled. */
+  /** Throttles input as long as the connection lives. Used only without `probation`. By default, input is not throttled. */
   readonly pace?: ThrottledInputOptions;
   /** A request header field with a secret value, which the connection conceals and does not store. */
   readonly secret?: SecretField;
@@ -100,8 +100,8 @@ export class Http2Connection {
   #pingSentMs: number | undefined;
 
   /**
-   * @param socket carries HTTP/2
-   * @param raw the accepted socket below it; the same socket if there is no TLS
+   * @param socket the stream that carries HTTP/2: the accepted socket, or the TLS socket over it
+   * @param raw the accepted socket; without TLS it is the same as `socket`
    * @param nowMs a monotonic clock
    */
   constructor(socket: Duplex, raw: RawSocket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {

@@ -1,7 +1,10 @@
 import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
-/** Size of the agent's dynamic table, and limit for its use of the peer's table. It is the protocol's default. */
+/**
+ * Limit for both dynamic tables: the one that decodes requests, and the one that encodes responses, even if the peer
+ * permits a larger one. 4,096 is the default of the protocol.
+ */
 const TABLE_LIMIT_BYTES = 4_096;
 /** Overhead per entry (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
@@ -73,7 +76,10 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A table entry. `sizeBytes` is set if the value was concealed, and is the size of the original entry. */
+/**
+ * A table entry. If the header field is a secret, `value` is a concealed form of its value, and `sizeBytes` is the size
+ * of the entry with the real value.
+ */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
@@ -92,13 +98,13 @@ export interface SecretField {
 
 /** Dynamic table of one direction of a connection (RFC 7541, 2.3.2). */
 class DynamicTable {
-  /** Entries in the order of insertion, so that an insertion moves no other entry. */
+  /** Entries, the oldest first (HPACK's indexes begin with the newest), so that an insertion moves no other entry. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;
   /** Number of insertions so far. */
   inserted = 0;
-  /** A number that changes with every insertion and eviction, since the same index may then mean another entry. */
+  /** Changes with every insertion and eviction, because the same index may then mean another entry. */
   version = 0;
 
   constructor(limitBytes: number) {
@@ -340,7 +346,7 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // The map also has entries that were evicted from the table. It is cleared when it has more entries than the table
+    // `#insertions` still has entries that the table has evicted. It is cleared when it has more entries than the table
     // can have, so that it does not grow without limit.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);

@@ -37,8 +37,8 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Size of a stream's window while the connection has many large requests. */
   smallestStreamWindowBytes: 32_768,
   /**
-   * Limit for the sum of the windows of all large requests. It is exceeded only if each of these windows already has
-   * the smallest size.
+   * Limit for the sum of the windows of all large requests. The more large requests there are, the smaller are their
+   * windows. The sum can exceed the limit only when each window already has the smallest size.
    */
   sharedWindowBytes: 2_097_152,
   /** Flow-control window of a connection. */
@@ -48,7 +48,10 @@ export const DEFAULT_HTTP2_LIMITS = {
 /** Limits of an HTTP/2 connection. */
 export type Http2Limits = Readonly<typeof DEFAULT_HTTP2_LIMITS>;
 
-/** Cost, in useless frames, of a request that either side ends early, and of a request before authentication. */
+/**
+ * A request that either side ends early counts as RESET_COST useless frames. A request before authentication counts as
+ * UNAUTHENTICATED_REQUEST_COST useless frames.
+ */
 const RESET_COST = 2;
 const UNAUTHENTICATED_REQUEST_COST = 8;
 /**
@@ -69,12 +72,15 @@ export class FloodGuard {
   readonly #limits: Http2Limits;
   readonly #nowMs: () => number;
   readonly #budget: Budget;
-  /** Credit for small frames, earned by requests and by DATA sent to the peer. */
+  /**
+   * Number of small frames, such as WINDOW_UPDATE, that the peer may still send before they count as useless. Requests,
+   * and DATA that is sent to the peer, increase this credit.
+   */
   #credit = 0;
   #isAuthenticated = false;
   /**
-   * Number of answers to SETTINGS and PINGs that were not passed to the socket yet. `#unwritten` also counts answers
-   * that the socket has not written yet.
+   * Answers to SETTINGS and PINGs: `#queued` is the number of answers that were not passed to the socket yet.
+   * `#unwritten` is the number of answers that the socket has not written yet, including the queued ones.
    */
   #queued = 0;
   #unwritten = 0;
@@ -90,7 +96,10 @@ export class FloodGuard {
     this.#spend("requests that were cancelled or refused", RESET_COST);
   }
 
-  /** Lets the peer earn credit for small frames. From then on, only useless frames count against the limit. */
+  /**
+   * Call it when the peer was authenticated. Until then every frame counts as useless; from then on, the peer earns
+   * credit for small frames.
+   */
   markAuthenticated(): void {
     this.#isAuthenticated = true;
   }
@@ -140,7 +149,10 @@ export class FloodGuard {
       throw enhanceYourCalm("too many unanswered SETTINGS and PINGs");
   }
 
-  /** Call it when the queued answers were passed to the socket. They count against the limit until they are written. */
+  /**
+   * Call it when the queued answers were passed to the socket. They still count against `unwrittenAnswers` until the
+   * socket has written them.
+   */
   taken(output: Output): void {
     const answers = this.#queued;
     if (answers === 0) return;

@@ -67,7 +67,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#failure;
   }
 
-  /** Call it when the peer was authenticated. From then on, only useless frames count against the limit. */
+  /** Call it when the peer was authenticated. Until then, every frame of the peer counts as useless (see FloodGuard). */
   markAuthenticated(): void {
     this.#floods.markAuthenticated();
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
@@ -127,7 +127,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Ends streams: all, only those with an incomplete response, or only those that cannot end without the peer. */
+  /** Closes streams: all, those with an unfinished response, or those that only more input of the peer can end. */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
@@ -369,7 +369,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   // --- ends of streams
 
-  /** Ends a stream whose response is completely in the output. */
+  /** Closes a stream after the last frame of its response was added to the output. */
   readonly #answered = (stream: Http2Stream): void => {
     if (stream.remoteEnded) this.#ended.add(stream.id, false);
     else this.#sendReset(stream.id, ErrorCode.NO_ERROR);

@@ -23,7 +23,7 @@ export class ReceiveWindows {
   #connectionBytes: number;
   #unannouncedBytes = 0;
   #largeRequests = 0;
-  /** Initial stream window that was announced last. */
+  /** Initial stream window in the last SETTINGS frame that announced one. */
   #announcedBytes: number;
   /**
    * Stream window that is in effect. A larger window is in effect as soon as it is announced, a smaller one only after
@@ -52,7 +52,10 @@ export class ReceiveWindows {
     if (this.#connectionBytes < 0) throw flowControlError("more DATA than the connection's window allows");
   }
 
-  /** Returns bytes to the connection's window. */
+  /**
+   * Call it when received bytes were read or discarded, so that the peer may send as many more. Announces them with a
+   * WINDOW_UPDATE once they are half of the connection's window.
+   */
   free(sizeBytes: number): void {
     this.#unannouncedBytes += sizeBytes;
     if (this.#unannouncedBytes * 2 < this.#limits.connectionWindowBytes) return;
@@ -75,7 +78,7 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /** Records that a stream has ended with `heldBytes` unread. */
+  /** Call it when a stream has ended. `heldBytes` is the number of its received bytes that were never read. */
   ended(stream: Http2Stream, heldBytes: number): void {
     this.free(heldBytes);
     if (stream.receivedBytes <= LARGE_REQUEST_BYTES) return;

@@ -176,7 +176,7 @@ export class Http2Stream {
     }
   }
 
-  /** Called by the machine with a slice of the request. */
+  /** Called by Http2Machine with a slice of the request. */
   receive(slice: Buffer): void {
     if (this.#paused) {
       this.#hold(slice);

@@ -8,8 +8,8 @@ import { receiveAll } from "../internals/index.ts";
 const TICK_BYTES = 8 * 1024;
 
 /**
- * Lets throttled connections take turns. Without turns, the agent parses all of the 64 KiB that Node reads from a
- * socket before anything else runs, and 60 connections that send requests and cancel them at once block it for
+ * Lets throttled connections take turns. Otherwise the agent would parse all of the 64 KiB that Node reads from a
+ * socket before anything else runs: 60 connections that send requests and cancel them at once would block the agent for
  * seconds.
  */
 export class ThrottleQueue {
@@ -51,7 +51,7 @@ export class ThrottleQueue {
   }
 }
 
-/** Number of bytes that are parsed in one turn: a few dozen frames. */
+/** Number of bytes of one connection that are parsed before the next connection has its turn: a few dozen frames. */
 const SLICE_BYTES = 2 * 1024;
 
 /**
@@ -147,7 +147,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // If a slice is being parsed now, readSlice() resumes the socket when the slice is finished.
+    // If readSlice() is parsing a slice now, it resumes the socket itself when it is finished.
     if (!this.#reading) this.#resume();
   }
 

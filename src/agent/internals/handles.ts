@@ -6,9 +6,9 @@ interface Handled<Handle> {
 }
 
 /**
- * The descriptor of a listening server, which is used to detect lost connections, or of a socket, which is used to ask
- * the kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is found
- * only by keepalive.
+ * Returns the descriptor of a listening server or of a socket. The agent uses a server's descriptor to detect lost
+ * connections, and a socket's descriptor to ask the kernel for unacknowledged data. If the descriptor is undefined,
+ * lost connections are not logged, and a dead peer is found only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
@@ -23,7 +23,7 @@ export function stopReading(socket: Socket & Handled<{ readonly readStop?: () =>
   socket._handle?.readStop?.();
 }
 
-/** `_parent` of a TLS socket is the accepted socket, for which a server has no public API. */
+/** `_parent` of a TLS socket is the accepted socket. Node has no public API with which a server can find it. */
 interface OverSocket {
   readonly _parent?: object | null;
 }

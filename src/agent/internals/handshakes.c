@@ -43,9 +43,10 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time: to parse a
- * DER element can take a thousandth of the time of a handshake, and to parse a key, a sixth. Three certificates with
- * RSA-4096 keys and signatures fit: they have at most 5 KiB and 330 elements. OpenSSL's own limit is 100 KiB.
+ * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time of the parser:
+ * one DER element can take a thousandth of the time of a whole handshake, and one key a sixth. Three certificates with
+ * RSA-4096 keys and signatures are within the limits: they have at most 5 KiB and 330 elements. OpenSSL's own limit is
+ * 100 KiB.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -81,9 +82,9 @@ static int stop_at_first_failure(int verified, X509_STORE_CTX *store) {
 }
 
 /*
- * Time at which the first of the verified certificates, the CA included, has expired; NULL if none of them has expired.
- * OpenSSL's own check of times is turned off (verify_parameters.c), because it would also reject certificates that are
- * not valid yet.
+ * Returns the expiry time of the first expired certificate in the verified chain, which includes the CA; NULL if none
+ * has expired. OpenSSL's own check of times is turned off (verify_parameters.c), because it would also reject
+ * certificates that are not valid yet.
  */
 static const ASN1_TIME *first_expiry(X509_STORE_CTX *store) {
   const STACK_OF(X509) *chain = X509_STORE_CTX_get0_chain(store);
@@ -199,9 +200,9 @@ static const char *excess(const unsigned char *message, size_t length) {
 }
 
 /*
- * Rejects a Certificate message that exceeds a limit, before OpenSSL decodes the certificates and keys in it; no
- * other callback runs so early. To do so, it sets the length of the message's request context to an invalid value,
- * so that OpenSSL rejects the whole message.
+ * Rejects a Certificate message that exceeds a limit, before OpenSSL decodes the certificates and keys in it; no other
+ * callback runs so early. To do so, it makes the message malformed: it overwrites the length of
+ * certificate_request_context (RFC 8446, 4.4.2), and OpenSSL then rejects the whole message.
  */
 static void reject_costly_chain(unsigned char *message, size_t length) {
   const char *why = excess(message, length);

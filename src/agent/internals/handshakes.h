@@ -4,8 +4,8 @@
 #include <stdbool.h>
 
 /*
- * Whether handshakes.c itself rejects expired client certificates. Only then may OpenSSL's own check of certificate
- * times be turned off (verify_parameters.c).
+ * Whether handshakes.c rejects expired client certificates. If not, verify_parameters.c must not turn off OpenSSL's own
+ * check of certificate times.
  */
 bool checks_expiry(void);
 

@@ -6,8 +6,9 @@ const BUFFER_BYTES = 384 * 1024;
 /** The buffer of the last joined write. The reference is weak, so that an idle agent does not keep the buffer. */
 let spare: WeakRef<Buffer> | undefined;
 /**
- * Whether the buffer is in use. Node joins the pieces of writes that are made meanwhile. There is only one buffer: with
- * a buffer for each write, 64 concurrent downloads lost a fifth of their throughput.
+ * Whether a write is using the buffer. Node joins the pieces of other writes, in new memory, until that write is
+ * finished. There is only one buffer: with a buffer for each write, 64 concurrent downloads lost a fifth of their
+ * throughput.
  */
 let isLent = false;
 

@@ -175,7 +175,10 @@ export class Acceptor {
   readonly #lines: Budget;
   #suppressed = 0;
   readonly #open = new Set<AcceptedConnection>();
-  /** Surplus connections, which have no place; the oldest is first. */
+  /**
+   * Surplus connections, the oldest first. They were accepted although `limit` connections were open, so they have no
+   * place.
+   */
   readonly #surplus = new Set<AcceptedConnection>();
   /** Connections that are being closed, but whose sockets are still open. Each connection has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
@@ -240,8 +243,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns whether a connection has a place. A surplus connection gets a place if one is free, or if it can take the
-   * place of another connection. Call it for each admitted call.
+   * Returns whether the connection has a place. Before that, gives a surplus connection a place if one is free, or if
+   * another connection can lose its place. Call it for each admitted call.
    */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;
@@ -362,8 +365,8 @@ export class Acceptor {
 
   /**
    * Logs `accept_failed` when connections arrive while the agent has no free descriptor. In that case libuv accepts the
-   * connections with a reserved descriptor and closes them at once, without an event. The watch has a duplicate of the
-   * descriptor, so the listening socket stays open until the watch is stopped.
+   * connections with a reserved descriptor and closes them at once, without an event. The watch duplicates the
+   * descriptor of the listening socket, which therefore stays open until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

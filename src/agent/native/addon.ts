@@ -231,9 +231,9 @@ export interface Addon {
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
-   * Runs stages of the commit of a new file (entry.h). The first stage checks the file's size, sets its attributes and
-   * syncs it. The second stage gives the file its name, syncs the directory and closes both descriptors; to replace an
-   * existing file, the new file first gets the temporary name and is then renamed. Resolves with 0.
+   * Runs the `stages` of the commit of a new file (entry.h). The first stage checks the file's size, sets its
+   * attributes and syncs it. The second stage gives the file its name, syncs the directory and closes both descriptors;
+   * to replace an existing file, the new file first gets the temporary name and is then renamed. Resolves with 0.
    */
   commitEntry(
     fd: number,
@@ -269,12 +269,12 @@ export interface Addon {
   /** Removes the watch of a directory. -EINVAL: the watch no longer exists. */
   unwatch(inotify: number, watch: number): number;
   /**
-   * Adds inotify watches for directories below a directory, and lists their entries. Each element of `paths` is a byte
-   * that says which entries to list (`-` none, `/` directories, `*` all), the path, and a NUL. `how` is RESOLVE_* of
-   * openat2(2). The call ends after 200 ms, and its result has an element for each path that it has reached by then: 32
-   * bits with the watch or a negated errno, 32 bits with the number of bytes that follow, and the names. Before each
-   * name is a byte (`/` for a directory, `-` for anything else, `+` if there are further files that are not listed),
-   * and after it a NUL.
+   * Adds inotify watches for directories below a directory, and lists their entries. `how` is RESOLVE_* of openat2(2).
+   * Each element of `paths` has three parts: a byte that says which entries to list (`-` none, `/` directories, `*`
+   * all), the path, and a NUL. The call ends after 200 ms. Its result has an element for each path that it has reached
+   * by then: 32 bits with the watch or a negated errno, 32 bits with the number of bytes that follow, and the names.
+   * Each name has a byte before it (`/` for a directory, `-` for anything else, `+` if there are further files that are
+   * not listed) and a NUL after it.
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**

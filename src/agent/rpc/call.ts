@@ -46,7 +46,7 @@ export interface CallSetup {
   readonly responseFields: Fields;
   /** Limits the bytes that all calls together have received and that their handlers have not read yet. */
   readonly unread: Allowance;
-  /** Limits the memory that all calls keep for their next messages. */
+  /** Limits the memory that all calls together keep allocated for the messages that they will receive next. */
   readonly spare: SpareMemory;
   /**
    * Limits the data that still waits for the clients of calls that `failOnRead` has ended. At the limit the oldest such
@@ -55,7 +55,7 @@ export interface CallSetup {
   readonly unreadAnswers: Allowance;
   /** Limit for the size of a request message. */
   readonly messageLimitBytes: number;
-  /** Called with 1 when the call becomes large, and with -1 when a large call has ended. */
+  /** Counts the large calls: called with 1 when a call becomes large, and with -1 when a large call has ended. */
   readonly onLarge: (change: 1 | -1) => void;
 }
 
@@ -152,7 +152,7 @@ export class Call implements StreamConsumer {
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
-      // The message is overwritten, because it may contain entropy.
+      // The received message may contain entropy, which must not stay in memory, so the message is overwritten.
       bytes.fill(0);
       message.release();
     }
@@ -231,9 +231,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error, which the client gets whenever it reads again. A message that was partly sent is
-   * completed; other messages are dropped. The error waits as long as the connection lives. `unreadAnswers` limits the
-   * memory of all such calls.
+   * Ends the call with this error. A client that does not read now gets the error when it reads again, as long as the
+   * connection lives. A message that was partly sent is completed; other messages are dropped. `unreadAnswers` limits
+   * the memory that such calls keep for their clients.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);
@@ -266,8 +266,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Aborts the call with this error and drops its unsent messages. Returns the number of bytes that the client must
-   * still read.
+   * Aborts the call with this error and drops its unsent messages. Returns the size of the memory of a message that was
+   * partly sent and is therefore kept.
    */
   #fail(error: AgentError): number {
     this.abort(error);

@@ -105,7 +105,10 @@ export class MessageReader {
     }
   }
 
-  /** The incomplete message. Its buffer is allocated late, so that the buffer of the previous message can be reused. */
+  /**
+   * Returns the incomplete message. Allocates its buffer only now, because the buffer of the previous message may now
+   * be free and can be reused.
+   */
   #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;

@@ -3,7 +3,10 @@ import { stopReading } from "../internals/index.ts";
 
 /** Time for a client to read the TLS alert after its handshake failed. */
 const LINGER_MS = 500;
-/** Largest number of sockets that are kept open at once. If there is one more, the oldest socket is closed. */
+/**
+ * Largest number of sockets that are kept open at once after a failed handshake. If there is one more, the oldest is
+ * closed.
+ */
 const LINGERING_LIMIT = 64;
 
 /**

@@ -172,7 +172,7 @@ export class ManagementServer {
   /**
    * Serves an in-memory stream, for a warm-up. Nothing outside the process can reach it.
    *
-   * @param tls the TLS socket over the stream, after its handshake; the caller counts as the holder of `certificate`
+   * @param tls the TLS socket over the stream, after its handshake, and the certificate that counts as the client's
    */
   serveInMemory(stream: Duplex, tls?: { server: TLSSocket; certificate: PeerCertificate | undefined }): void {
     const acceptor = this.#acceptor("memory", (serve) => (connection) => {

@@ -87,7 +87,7 @@ export function described(certificate: X509Certificate, socket: TLSSocket): Peer
 
 /** The chain up to a self-signed certificate, or up to one whose issuer is unknown. */
 function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCertificate[] {
-  // The issuer is undefined if it is unknown, although Node's types do not say so.
+  // `issuerCertificate` is undefined if the issuer is unknown, although Node's types do not say so.
   const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
   return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }

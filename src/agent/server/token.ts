@@ -14,7 +14,7 @@ export interface TokenCheck {
   digest(candidate: Uint8Array): string;
   /** Whether `digest` is the digest of the instance token. Takes constant time, also for undefined. */
   matches(digest: string | undefined): boolean;
-  /** Identifies the current token: returns another object after the token has changed. */
+  /** Identifies the current token: returns the same object until the token changes, and then another object. */
   readonly current: () => object;
 }
 
@@ -27,7 +27,7 @@ export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField 
  * Admits calls with the instance token. A missing, empty, repeated or wrong token gets the same answer after the same
  * work.
  *
- * @param renewed called before a refusal, to reload the token; the token of the call is then compared once more
+ * @param renewed reloads the token; called before a call is refused, whose token is then compared once more
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
   // Later calls with the same header block on a connection share their fields object (HeaderBlocks). So an admitted token

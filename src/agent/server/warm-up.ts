@@ -87,7 +87,7 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // The second connection makes the restore steps run the code that ends other connections.
+      // The restore steps end all other connections. The second connection makes the rehearsal run that code, too.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }

@@ -142,8 +142,9 @@ export class OpenTunnel {
   };
 
   /**
-   * Announces accepted bytes to the client, once they are half of the window. Only one window frame is in flight at a
-   * time, so that frames do not pile up if the client does not read.
+   * Sends a window frame to the client when the socket has accepted half of a window, so that the client may send as
+   * many bytes more. Only one window frame is in flight at a time, so that frames do not pile up if the client does not
+   * read.
    */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;

@@ -28,7 +28,10 @@ export interface WaitRequest {
 interface Waiter {
   readonly port: number;
   readonly limitMs: number;
-  /** Called with undefined if something listens, but the kernel does not report on which address. */
+  /**
+   * Called when something listens on the port. `scope` is undefined if the kernel does not report the listener's
+   * address.
+   */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
   /** The address on which a server listens on this port, if tunnels cannot reach that address. Result of the last poll. */

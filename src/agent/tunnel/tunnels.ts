@@ -149,7 +149,7 @@ export class Tunnels {
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
       return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
-        // If the guest has no IPv6, report the error of IPv4.
+        // If the IPv6 attempt failed because the guest has no IPv6, the error of the IPv4 attempt is reported.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
         throw portFailure(
           isThere || !(second instanceof SocketError) ? second : error,

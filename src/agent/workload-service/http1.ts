@@ -6,9 +6,9 @@ const HEAD_LIMIT_BYTES = 8 * 1024;
 /** Limit for the extensions of all chunks of a body. */
 const EXTENSIONS_LIMIT_BYTES = 16 * 1024;
 const LF = 0x0a;
-/** Request line of RFC 9112, 3. A target is a path, `*` or a URL. */
+/** Matches a request line (RFC 9112, 3). The target is a path, `*` or a URL. */
 const REQUEST_LINE = /^([A-Z][A-Z-]*) +((?:[/*]|[a-zA-Z]+:\/\/)[!-~]*)(?: HTTP\/(0\.9|1\.[01]|2\.0))?$/;
-/** Field of RFC 9110, 5: a token, and a value without control characters except tabs. */
+/** Matches a header field (RFC 9110, 5): a token, and a value without control characters except tabs. */
 const FIELD = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
 /** Matches a chunk size with its extensions (RFC 9112, 7.1). */
 const CHUNK_SIZE =

@@ -36,7 +36,7 @@ static void write_record(int fd, const struct record *record) {
     if (count > 0) {
       done += (size_t)count;
     } else if (count < 0 && errno == EAGAIN) {
-      /* Another process made the shared stream non-blocking. */
+      /* EAGAIN: another process, which shares the stream, has made it non-blocking. */
       struct pollfd item = {.fd = fd, .events = POLLOUT};
       poll(&item, 1, -1);
     } else if (count == 0 || errno != EINTR) {

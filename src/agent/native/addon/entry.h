@@ -69,8 +69,8 @@ struct place {
 void complete_entry(const struct place *place, const char *name, struct entry *entry);
 
 /*
- * Creates an entry that complete_entry has completed. Returns 0, or for a file its descriptor. The file has no name
- * yet, or only the temporary name.
+ * Creates an entry. Call complete_entry first. Returns 0, or the descriptor if the entry is a file. The file has no
+ * name yet, or only the temporary name.
  */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 

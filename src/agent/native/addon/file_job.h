@@ -15,9 +15,9 @@ struct argument {
 };
 
 /*
- * Index of the answer in the array of arguments; the arguments precede it. A call can set `bytes` of the answer to
- * memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the memory is freed. `number` may
- * then be SECRET.
+ * The array of a call has its arguments, and then its answer at this index. To return bytes, a call sets `bytes` of the
+ * answer to memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the memory is freed.
+ * `number` may then be SECRET.
  */
 enum { ANSWER = 5 };
 /*

@@ -1,6 +1,7 @@
 /*
- * The clock and the kernel's random generator. The probes change nothing, because they pass an invalid argument. The
- * kernel checks privileges first: EPERM means that the privilege is missing, and EINVAL means that the process has it.
+ * System calls for the clock and for the kernel's random generator. Some only probe whether a call is permitted: they
+ * pass an invalid argument, so that they change nothing. The kernel checks privileges first: EPERM means that the
+ * privilege is missing, and EINVAL means that the process has it.
  */
 #include <linux/random.h>
 #include <string.h>

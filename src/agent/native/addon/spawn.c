@@ -140,8 +140,8 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
 }
 
 /*
- * Passes a settled job to the JavaScript thread. If that thread has ended, the call fails, and Node has then already
- * released this job's reference to the function.
+ * Passes a settled job to the JavaScript thread. If that thread has ended, napi_call_threadsafe_function fails. The job
+ * must not release its reference to `settled` then, because Node has already done so.
  */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)

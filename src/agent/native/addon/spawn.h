@@ -54,7 +54,7 @@ struct spawn_job {
   const char *volatile step; /* the current step, one of SpawnStep (domain/ports) */
   volatile int candidate;    /* index in `files` of the file that the child tries to execute */
   volatile int error; /* errno of the failed step; 0 if no step has failed */
-  /* Whether the agent must write the OOM score after execve, because the child lacks the permission. */
+  /* Whether the agent must set the child's OOM score after execve, because the child was not permitted to set it. */
   volatile bool parent_sets_oom_score;
   atomic_int pid;            /* pid of the child; the kernel writes it before the child runs (CLONE_PARENT_SETTID) */
 

@@ -8,8 +8,8 @@
 #include "spawn.h"
 
 /*
- * The agent's end is non-blocking; the child's end is blocking, as programs expect. Only one end can be non-blocking,
- * because the two ends of a pipe are separate file descriptions.
+ * The agent's end is non-blocking; the child's end is blocking, as programs expect. The two ends can differ, because
+ * the ends of a pipe are separate file descriptions.
  */
 static int open_pipe(int *agent_end, int *child_end, bool we_read) {
   int ends[2];
@@ -101,7 +101,7 @@ void close_child_ends(struct spawn_job *job) {
   for (int i = 0; i < 3; i++) {
     int fd = job->child_ends[i];
     bool is_inherited = job->streams == STREAMS_INHERITED && fd == i;
-    /* For a terminal, all three ends are the same descriptor. */
+    /* The three ends of a terminal are the same descriptor, which must be closed only once. */
     if (!is_inherited && fd >= 0 && (i == 0 || fd != job->child_ends[i - 1])) close(fd);
   }
   for (int i = 0; i < 3; i++) job->child_ends[i] = -1;

@@ -66,7 +66,10 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
 /* The kernel sends SIGWINCH to the foreground process group. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
-/* With TIOCSIG the kernel itself finds the group and sends the signal (drivers/tty/pty.c), so no pid can be stale. */
+/*
+ * Signals the foreground process group of a terminal. With TIOCSIG the kernel itself finds the group
+ * (drivers/tty/pty.c), so no process group id can be stale.
+ */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
 /* Fails with ENODATA if the terminal has no end-of-file character: in raw mode, or if the character is disabled. */

@@ -14,7 +14,7 @@
 
 /* Half of the kernel's default for two CPUs. With 0.1 ms, the agent is interrupted so often that a command takes longer. */
 enum { AGENT_SLICE_NS = 700 * 1000 };
-/* The scheduling policies SCHED_OTHER and SCHED_BATCH. Tasks with other policies have no slice. */
+/* The scheduling policies SCHED_OTHER and SCHED_BATCH. Only tasks with these policies have a time slice. */
 enum { POLICY_OTHER = 0, POLICY_BATCH = 3 };
 
 /* The first version of struct sched_attr. The C library of Debian 12 does not declare it. */
@@ -49,8 +49,9 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Before that, sets the kernel's default and reads it, to find out whether
- * the agent was started with a different slice, which its children must then get.
+ * Gives the calling thread a short time slice. Also finds out whether the agent was started with a slice other than the
+ * kernel's default, because its children must then get that slice. To read the default, the function resets the slice
+ * to the default first.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

@@ -18,8 +18,8 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 struct tree {
   int root, flags;
   /*
-   * The caller syncs two file systems at the end: that of `root`, and that of this directory. This directory is `root`
-   * if the caller syncs only one.
+   * A directory on the second of the two file systems that the caller syncs at the end; the first one is that of
+   * `root`. Equal to `root` if the caller syncs only one file system.
    */
   int synced;
   /* The directory of the last entry; its descriptor is -1 while no directory is open. */
@@ -40,7 +40,7 @@ static int beneath(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
 }
 
-/* Like `beneath`, but the target of an absolute link is looked up inside the root, as in a chroot. */
+/* Opens a path like `beneath`, but resolves the target of an absolute link inside the root, as in a chroot. */
 static int within(const struct tree *tree, const char *path, int flags) {
   int fd = beneath(tree, path, flags);
   if (fd >= 0 || errno != EXDEV || (tree->flags & NO_SYMLINKS) != 0) return fd;
@@ -294,7 +294,9 @@ static int read_file(const struct tree *tree, const char *path, char *bytes, siz
   return result < 0 ? -1 : (int)filled;
 }
 
-/* `paths` has a NUL after each path. Stops before a file that may not fit into the answer. */
+/*
+ * Reads the entries at `paths`, which has a NUL after each path. Stops before a file that may not fit into the answer.
+ */
 int agent_read_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   const struct argument *paths = &args[1];

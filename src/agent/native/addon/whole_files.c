@@ -101,8 +101,8 @@ static int append_state(struct argument *answer, struct state state) {
 }
 
 /*
- * Reads a file, but not from cached pages, which may contain data from before a restore. So the function drops the
- * cached pages and opens the file a second time: only data that is read after a new open is certain to be current.
+ * Reads the current content of a file. Cached pages may contain data from before a restore, and only data that is read
+ * after a new open is certain to be current. So the function drops the cached pages and opens the file a second time.
  */
 static int append_file(struct argument *answer, const char *path, int64_t limit) {
   int fd = open_file(path);

@@ -82,7 +82,7 @@ static void report_crash(int status) {
       say_without_waiting("guest-agent: the agent crashed (see its log); its remaining processes were ended\n");
     return;
   }
-  /* Node aborts without a message if it cannot start its threads. */
+  /* If Node cannot start its threads, it aborts (SIGABRT) without a message, so the launcher names the limits. */
   const char *hint = WTERMSIG(status) == SIGABRT ? "; it requires 30 processes and threads: check pids.max of its "
                                                    "cgroup and the process limit of its user (RLIMIT_NPROC)"
                                                  : "";

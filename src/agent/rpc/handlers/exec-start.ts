@@ -85,7 +85,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
-  // The result is undefined for a value that this agent does not know.
+  // `known` is undefined if the client has sent a value that this version of the agent does not know.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return {
     name,

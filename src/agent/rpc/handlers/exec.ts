@@ -14,7 +14,10 @@ import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
 /** A start frame with more bytes than this counts as large. It has unusually many or long arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
-/** Longest wait for earlier large starts. The largest possible start takes a tenth of this time on a busy machine. */
+/**
+ * Longest time that a large start waits for earlier large starts. Even the largest possible start takes only a tenth of
+ * this time on a busy machine.
+ */
 const LARGE_START_LIMIT_MS = 1_000;
 
 /**

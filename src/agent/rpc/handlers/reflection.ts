@@ -61,7 +61,7 @@ function fileWithImports(name: string, isFile: (file: ProtoFile) => boolean): An
   const first = PROTO_FILES.find(isFile);
   if (first === undefined) return notFound(name);
   const files = new Set([first]);
-  // The loop also visits files that are added during it.
+  // Iterating over a Set also visits the elements that are added during the loop.
   for (const { imports } of files) {
     for (const file of PROTO_FILES) if (imports.includes(file.name)) files.add(file);
   }
