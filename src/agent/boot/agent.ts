@@ -130,7 +130,7 @@ export class Agent {
   }
 
   /**
-   * Does the work that was deferred until the workload runs: loads the code for the first client, and frees the memory
+   * Does what would have delayed the start of the workload: loads the code for the first client, and frees the memory
    * that only the start needed.
    */
   async #finishStart(): Promise<void> {
@@ -139,8 +139,8 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // onActivity() must come after the warm-up: it changes flags of V8, and V8 rejects cached code that was compiled
-    // under other flags.
+    // onActivity() changes flags of V8, and V8 rejects cached code that was compiled under other flags. So it is called
+    // after the warm-up, which loads such code.
     memory.onActivity();
   }
 

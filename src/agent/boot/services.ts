@@ -35,7 +35,7 @@ import type { Platform } from "./platform.ts";
 /** Standard streams of hooks and ready_cmd: the agent reads their output, and their input is /dev/null. */
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
-/** All capabilities of the agent, and the parts that only `Agent` uses. */
+/** The objects that serve the agent's calls, such as `files` and `exec`, and the objects that only `Agent` uses. */
 export interface Services extends Omit<Capabilities, "stop"> {
   readonly workload: Workload;
   readonly rotation: CredentialRotation;
@@ -256,7 +256,7 @@ function processList(
   return () => list.get();
 }
 
-/** Capabilities whose code is loaded at their first call. */
+/** Builds the services whose code is loaded when they are called for the first time. */
 function buildLazyServices(
   { platform, configuration, activity }: Base,
   freeze: SessionFreeze,

@@ -125,7 +125,7 @@ async function readMaterial(
     readTlsMaterial(read, (material) => isSame(material, inUse) || accepts(material)),
   ]);
   const faults = [...ofToken.faults, ...tls.faults];
-  // A rejected token must not stay in memory: digest() overwrites it.
+  // Wipes the rejected token from memory: digest() overwrites its bytes.
   if (faults.length > 0) token?.digest();
   if (token === undefined || faults.length > 0) return { value: undefined, faults };
   return { value: { token, tls: isSame(tls.value, inUse) ? inUse : tls.value }, faults };

@@ -12,7 +12,7 @@ const SHOWN_PATH_LENGTH = 200;
  * when a suspended guest resumes.
  */
 const POLL_MS = 1_000;
-/** Number of intervals after which the file system counts as not responding. */
+/** Number of intervals (POLL_MS) without an answer after which a file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
 /** Errno that is reported for a file whose file system does not respond. It is also the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
@@ -59,7 +59,7 @@ interface FileState {
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /**
- * Limits the duration of a read at the agent's start, when no other timeout applies. Resolves with the result of the
+ * Adds a timeout to a read at the agent's start, when reads have no other timeout. Resolves with the result of the
  * read.
  */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
@@ -144,7 +144,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // An invalid path could contain a NUL byte, so the addon gets an empty path instead, which it cannot open.
+    // In place of an invalid path, which may contain a NUL, the addon gets an empty path, which it cannot open.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }

@@ -38,7 +38,7 @@ export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): Boot
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
-  /** Version of each file whose spec is in use. */
+  /** For each variable that can name a spec file: the version of the file from which the spec in use was read. */
   readonly #inUse: Map<SpecVariable, string>;
 
   /** @param files the files that `specs` were read from */
@@ -82,7 +82,7 @@ export class SpecFiles {
 /** How a spec of one kind (process or hooks) is parsed, compared and renewed while the agent runs. */
 interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
-  /** Returns the spec in use, with its variables replaced by those of the spec that was read. */
+  /** Returns the spec `inUse` with the environment variables of the spec `read`. */
   readonly withEnvOf: (inUse: Spec, read: Spec) => Spec;
   /** All variables of the spec as one text, for comparison. */
   readonly env: (spec: Spec) => string;

@@ -126,7 +126,7 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
   const problems = jsonProblems(schema, json);
   if (problems.length > 0) return invalidSpec(schema, ...problems);
   try {
-    // Parses the text again, because `json` no longer contains duplicate keys.
+    // Parses the text, not `json`: JSON.parse has already dropped duplicate keys, which fromJsonString rejects.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
     return invalidSpec(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);

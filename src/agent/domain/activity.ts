@@ -47,8 +47,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may step the clock. A clock that showed a time before `setSinceNs` had never been set, so all
-   * stamps were wrong. In this case the stamps are moved forward together with the clock.
+   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, it had never been
+   * set, so all stamps were wrong. In this case all stamps are moved forward by as much as the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -67,7 +67,10 @@ export class Stamps {
     return stamp;
   }
 
-  /** Time of a stamp. Never later than now, because the clock may have been set back by less than TOLERANCE_NS. */
+  /**
+   * Returns the time of a stamp, or the current time if that is earlier. A stamp can be slightly in the future, because
+   * the clock may have been set back by less than TOLERANCE_NS.
+   */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
     return stamp.ns < nowNs ? stamp.ns : nowNs;
@@ -132,9 +135,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they step the clock. Attached calls were active until the snapshot,
-   * and the clock still shows the time of the snapshot. The restore steps then close the connections of these calls,
-   * which does not count as activity.
+   * Call it when the restore steps begin, before they set the clock. Records activity if any call is attached: attached
+   * calls were active until the snapshot, and the clock still shows the time of the snapshot. Later the restore steps
+   * close the connections of these calls, which does not count as activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();

@@ -3,7 +3,7 @@ import type { Clock } from "./ports/system.ts";
 
 /** A call that holds a share of an allowance while it reads, writes or walks a directory tree. */
 export interface Caller {
-  /** The call's connection, compared by identity. */
+  /** The call's connection. Calls with the same object count as calls of the same connection. */
   readonly connection: object;
   /** This signal is aborted when the call has ended. */
   readonly signal: AbortSignal;
@@ -101,8 +101,8 @@ export class Allowance {
   }
 
   /**
-   * Evicts the shares that were idle longest, as many as necessary. If evicting all idle shares does not suffice,
-   * evicts none and throws.
+   * Evicts idle shares, the longest idle first, until there is room for `more`. If even evicting all idle shares is not
+   * enough, evicts none and throws.
    */
   #makeRoom(requester: HeldShare, more: number): void {
     const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;

@@ -115,5 +115,8 @@ export function tooManyWatchers(limit: number, advice: string): AgentError {
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 
-/** How an errno is reported to a client. `field` names the request field that caused the problem, if one did. */
+/**
+ * The status, reason and text with which an errno is reported to a client. `field` names the request field that caused
+ * the error, if there is one.
+ */
 export type Failure = readonly [status: StatusName, reason: Reason, problem: string, field?: string | undefined];

@@ -43,8 +43,8 @@ export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIM
 /** Limit for the glob patterns of one Watch call. */
 export const WATCH_PATTERN_LIMIT = 64;
 /**
- * Limit for changes that wait for the client of one Watch call, and for the bytes of their paths. Together they fit
- * into a message of 1.3 MiB.
+ * Limits for the changes that wait for the client of one Watch call: for their number, and for the bytes of their
+ * paths. Changes within both limits fit into a message of 1.3 MiB.
  */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;

@@ -1,4 +1,4 @@
-/** Runs one task at a time, in the order of the calls. */
+/** Runs asynchronous tasks one at a time, in the order in which `run` is called. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
@@ -37,9 +37,10 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 }
 
 /**
- * Runs the task once after `delayMs`, and only after everything that has arrived by then was handled. Needed for time
- * limits: after a guest got no CPU time for a while, the event loop runs expired timers before it polls. A plain timer
- * would then report a timeout although the answer has already arrived. Returns a function that cancels the task.
+ * Runs the task once after `delayMs`, but not before all input that has arrived by then was handled. Use it for
+ * timeouts. After a guest got no CPU time for a while, the event loop runs expired timers before it polls for input, so
+ * a plain timer would report a timeout although the answer has already arrived. Returns a function that cancels the
+ * task.
  *
  * @param keepsAlive whether the timer keeps the process alive
  */

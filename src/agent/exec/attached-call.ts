@@ -36,7 +36,7 @@ export interface KeptCall {
   readonly output: KeptOutput;
   /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error, which the client gets when it reads again. */
+  /** Ends the call with this error. A client that does not read now gets the error as soon as it reads again. */
   failOnRead(error: AgentError): void;
 }
 
@@ -86,7 +86,7 @@ export class AttachedCall {
     this.over.catch(() => {});
   }
 
-  /** Like `over`, but also rejects with the signal's reason once the client is gone. */
+  /** Settles like `over`. If the client disconnects first, ends the call and rejects with the signal's reason. */
   async untilOver(): Promise<void> {
     const { signal } = this.call;
     using _listener = whenAborted(signal, () => this.end(signal.reason as AgentError));

@@ -82,8 +82,8 @@ export class RunningCommand {
   }
 
   /**
-   * Ends the tree. Works even while the tree is already being ended: a stronger signal need not wait for a long grace
-   * period.
+   * Ends the tree. May be called again while the tree is being ended: a stronger signal is then sent at once, without
+   * waiting for the grace period of the earlier call.
    */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
@@ -92,7 +92,7 @@ export class RunningCommand {
     return outcome;
   }
 
-  /** Resolves once every termination of the command has completed, including any that begins while this waits. */
+  /** Resolves when every termination of the command has completed, even one that begins while this method waits. */
   async #endings(): Promise<void> {
     let awaited: Promise<unknown> | undefined;
     while (this.#ending !== awaited) {

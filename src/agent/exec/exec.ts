@@ -125,8 +125,8 @@ export class Exec {
   }
 
   /**
-   * Returns the first processes of all running commands and of ended kept commands. Callers use them to find the
-   * command that a process belongs to.
+   * Returns the first process of each running command, and of each kept command, even if it has ended. Callers use them
+   * to find the command that a process belongs to.
    */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({

@@ -35,7 +35,7 @@ export interface KeepRequest {
 /** Identifies a kept command in a request. */
 interface KeptName {
   readonly name: string;
-  /** Id of the command. If empty, the command that currently has the name is meant. */
+  /** Id of the command. If empty, the request applies to the command that has the name at present. */
   readonly execId: string;
 }
 
@@ -58,7 +58,7 @@ export interface EndRequest extends KeptName {
   readonly graceMs: number;
   /** Whether to free the command's name and buffer once it has ended. */
   readonly forget: boolean;
-  /** Whether to end the processes that the command left running, if it has already ended. */
+  /** If the command has already ended: whether to end the processes that it left running. */
   readonly leftovers: boolean;
 }
 

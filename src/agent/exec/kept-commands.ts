@@ -19,7 +19,7 @@ export interface KeptSlot {
   replaces: KeptSlot | undefined;
   /** Whether the command's process is starting or running. */
   isRunning: boolean;
-  /** Resolves when `command` is set, or the start has failed and the name is free again. */
+  /** Resolves when the start has succeeded (`command` is set) or failed (the name is free again). */
   readonly started: PromiseWithResolvers<void>;
 }
 
@@ -38,8 +38,8 @@ export class KeptCommands {
   }
 
   /**
-   * Reserves the name and the buffer. An ended command that is replaced keeps the name until `began` is called. Throws
-   * ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+   * Reserves the name and the buffer for a command that is about to start. If an ended command has the name and is to
+   * be replaced, it keeps the name until `began` is called. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED.
    */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
     const holder = this.#slots.get(name);
@@ -68,7 +68,8 @@ export class KeptCommands {
     const { name, replaces } = slot;
     if (replaces?.command !== undefined) {
       slot.replaces = undefined;
-      // Deleting the name first moves it to the end, so that the map stays in the order of the starts.
+      // A Map keeps the position of a name that is set again. So the name is deleted first: the entries must remain in
+      // the order in which the commands started.
       this.#slots.delete(name);
       this.#slots.set(name, slot);
       this.#withdraw(replaces, replaces.command);
@@ -79,7 +80,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // The command has no slot if another start has reserved its name meanwhile. That start will replace the command.
+    // If another start has reserved the command's name meanwhile, the slot of that start is in the map. That start
+    // forgets this command when it replaces it.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -148,8 +150,8 @@ export class KeptCommands {
   }
 
   /**
-   * Throws if the new slot would exceed a limit. A slot that already has the name is not counted, because it is
-   * replaced.
+   * Throws if this new slot would exceed a limit. An existing slot of the same name is not counted, because the new
+   * slot replaces it.
    */
   #checkLimits({ name, bufferBytes }: KeptSlot): void {
     const others = this.#slots

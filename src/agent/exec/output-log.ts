@@ -23,9 +23,9 @@ const LEAST_SLACK_BYTES = 4 * 1024;
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 
-/** Position of a reader. */
+/** How far a reader has read the output of both streams. */
 export interface Cursor {
-  /** Number of bytes of both streams before the reader. */
+  /** Number of bytes, of both streams together, before the next byte to read. */
   position: number;
   /** Number of the run (see OutputLog) that contains the position. */
   run: number;
@@ -57,8 +57,8 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * The end position of each run, in a separate ring. `#runStreams` has the stream of each run. Run numbers only
-   * increase, and the last run can still grow.
+   * The end position of each run (consecutive bytes of the same stream), in a separate ring. `#runStreams` has the
+   * stream of each run. Runs are numbered in order, and only the last run can still grow.
    */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;
@@ -141,8 +141,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The run that the reader has reached may have been dropped since its last call, and a newer run may use the slot
-    // in the ring.
+    // Since the reader's last call, its run may have been dropped, and a newer run may have taken the same place in the
+    // ring.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

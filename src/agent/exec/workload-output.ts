@@ -115,7 +115,10 @@ export class WorkloadOutput {
     this.#reportLost();
   }
 
-  /** Resolves when every reader of an ended workload has its exit or is gone. */
+  /**
+   * If the workload has ended, resolves when its exit was sent to every reader that has not disconnected; otherwise
+   * resolves at once.
+   */
   async exitsSent(): Promise<void> {
     if (this.#result !== undefined) await Promise.allSettled(Array.from(this.#readers, ({ over }) => over));
   }

@@ -37,5 +37,8 @@ export interface FileAttributes extends FileOwner {
   readonly hasHoles?: boolean;
 }
 
-/** A path as the kernel takes it: any bytes but NUL, not necessarily UTF-8. It is absolute, except in a DirectoryView. */
+/**
+ * A path in the form that the kernel accepts: any bytes except NUL, not necessarily UTF-8. The path is absolute, except
+ * in a DirectoryView.
+ */
 export type FilePath = Uint8Array;

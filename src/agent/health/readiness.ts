@@ -40,7 +40,10 @@ export class ReadinessLoop {
     return this.#verdict;
   }
 
-  /** Runs ready_cmd now: at the start, after a restore, and after a thaw. A run in progress is ended without a result. */
+  /**
+   * Runs ready_cmd now: at the start, after a restore, and after a thaw. If a run is in progress, ends it and ignores
+   * its result.
+   */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();

@@ -27,8 +27,8 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
 }
 
 /**
- * Returns the errno if the agent cannot open a file at present, otherwise undefined. Opens a path that always exists,
- * because dup(2) does not fail if only the guest's file limit is reached (ENFILE).
+ * Returns the errno if the agent cannot open files at present, otherwise undefined. Opens a path that always exists.
+ * dup(2) would not suffice, because it succeeds even if the guest's file limit is reached (ENFILE).
  */
 function whyNoDescriptor(): string | undefined {
   try {

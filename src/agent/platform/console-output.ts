@@ -10,7 +10,7 @@ const PIECE_BYTES = 4096;
 const NEWLINE = 0x0a;
 /** Limit for output that a slow console has not taken yet. The memory is allocated as needed. */
 const QUEUE_BYTES = 512 * 1024;
-/** Limit for flushing, so that a console that no process reads does not block the agent's exit. */
+/** Longest time for writing queued output at exit, so that a console that no process reads does not block the exit. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**

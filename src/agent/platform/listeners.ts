@@ -97,7 +97,10 @@ interface Held extends SocketHolder {
 
 /** Reads /proc/PID/fd to find the processes that hold given sockets open. */
 export class SocketHolders {
-  /** Results of the last search, by inode. The value is undefined if no holder was found. */
+  /**
+   * The holder of each socket, by the socket's inode, as found by the last search. The value is undefined if no holder
+   * was found.
+   */
   #known: ReadonlyMap<number, Held | undefined> = new Map();
 
   /** Implements `Sockets.holders`. Checking a known holder costs one readlink and one small read. */
@@ -134,8 +137,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields the numbers of a process's descriptors. Yields undefined first, so that each process counts against the limit,
- * even if its descriptors cannot be read.
+ * Yields the numbers of a process's descriptors. Before them it yields undefined. The caller counts each value against
+ * its limit, so a process whose descriptors cannot be read counts, too.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

@@ -24,7 +24,7 @@ const YOUNG_GENERATION_PERCENT = 25;
  * value makes them a sixth slower, because V8 then collects more often.
  */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
-/** Growth of the old generation, in percent, that triggers a collection. V8's default permits fourfold growth. */
+/** Growth of V8's old generation, in percent, after which V8 collects garbage. V8's default permits fourfold growth. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 /**
@@ -33,8 +33,8 @@ const OLD_GENERATION_GROWTH_PERCENT = 60;
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
 /**
- * Number of calls after a restore that run without the features in OPTIMIZERS: the first calls of the node agent, and a
- * few commands.
+ * Number of calls after a restore before the features in OPTIMIZERS are turned on again. It suffices for the first
+ * calls of the node agent, and for a few commands.
  */
 const UNOPTIMIZED_CALLS = 32;
 
@@ -49,7 +49,7 @@ export class MemoryKeeper {
   #timer: NodeJS.Timeout | undefined;
   #cpuAtActivity: NodeJS.CpuUsage | undefined;
   #idleBytes = 0;
-  /** Number of calls that were running when memory was last freed. Their memory could not be freed. */
+  /** Number of calls that were running when memory was last freed. The memory of these calls could not be freed. */
   #callsWhenFreed = 0;
   #isGrowthLimited = false;
   #freedStartPages = false;
@@ -58,7 +58,7 @@ export class MemoryKeeper {
    * enabled.
    */
   #unoptimizedLeft: number | undefined;
-  /** Whether a snapshot was announced, and there was no call since. */
+  /** Whether a snapshot was announced, and no call has arrived since. */
   #awaitsSnapshot = false;
 
   /** @param pages the pages of the bundle's programs; undefined if the agent does not run from a bundle */
@@ -83,7 +83,8 @@ export class MemoryKeeper {
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (running < this.#callsWhenFreed) this.#recordRest(0, 0);
-    // Other threads of V8 unmap up to 20 MB some time after a collection, so the memory at rest is measured again.
+    // Some time after a garbage collection, other threads of V8 may unmap up to 20 MB. So the memory that the idle
+    // agent uses is measured again.
     if (this.#timer === undefined) this.#idleBytes = Math.min(this.#idleBytes, residentBytes());
     if (!isOver && this.#awaitsSnapshot) this.#resume();
     else this.onActivity();
@@ -137,8 +138,8 @@ export class MemoryKeeper {
     // rehearsal and not after it, so that the pages that these calls need are already mapped in clones of the snapshot.
     this.#pages?.release();
     await rehearse();
-    // The first call after a restore will run #resume(), so the rehearsal runs it too. The timer that #resume() starts
-    // is stopped below.
+    // The first call after a restore runs #resume(), so the rehearsal must run it, too. It starts a timer, which is
+    // stopped below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");

@@ -3,9 +3,12 @@ import { getPriority, setPriority } from "node:os";
 
 import type { Addon } from "../native/index.ts";
 
-/** Score of the agent. When memory runs out, the kernel should kill the workload first, and the agent last. */
+/** OOM score of the agent. When memory runs out, the kernel should kill the workload first, and the agent last. */
 const OOM_SCORE_ADJ = -900;
-/** Added to the children's score if the agent may not lower its own. Raising a score needs no privilege (proc(5)). */
+/**
+ * If the agent may not lower its own OOM score, it adds this number to the score of its children. Raising a score needs
+ * no privilege (proc(5)).
+ */
 const OOM_SCORE_DISTANCE = 900;
 /**
  * Added to the workload's score to get the score of other commands, so that the kernel kills those first. For the

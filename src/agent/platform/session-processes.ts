@@ -19,7 +19,7 @@ const NESTED_LIMIT = 16_384;
 /** Unit of times in /proc/PID/stat. USER_HZ is 100 on both architectures (time(7)). */
 const TICK_US = 10_000;
 const KIB = 1024;
-/** The addon compares start times modulo 2^31. */
+/** Mask for start times: the addon compares only their lower 31 bits. */
 const START_MASK = 0x7fff_ffff;
 /** Indexes of fields of /proc/PID/stat after the name. Index 0 is field 3 of proc_pid_stat(5). */
 const FIELD = { state: 0, parent: 1, session: 3, userTicks: 11, systemTicks: 12, startTicks: 19 } as const;

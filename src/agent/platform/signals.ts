@@ -18,7 +18,7 @@ const UNHANDLED: ReadonlySet<string> = new Set([
   "SIGCHLD",
 ]);
 
-/** All other signals by number. Some have two names (SIGIOT is SIGABRT). */
+/** All signals except those in UNHANDLED, by number. Some signals have two names (SIGIOT is SIGABRT). */
 const HANDLED: ReadonlyMap<number, NodeJS.Signals> = new Map(
   (Object.entries(constants.signals) as [NodeJS.Signals, number][])
     .filter(([name]) => !UNHANDLED.has(name))

@@ -26,7 +26,7 @@ export function printError(line: string): void {
   writeSync(STDERR, errorLine(line));
 }
 
-/** The line that `printError` writes. */
+/** Returns the line that `printError` writes for a message. */
 export function errorLine(line: string): Buffer {
   return Buffer.from(`guest-agent: ${line}\n`);
 }

@@ -129,7 +129,8 @@ function assigned(
   return (process) => {
     const passed: number[] = [];
     let command: CommandProcess | undefined;
-    // Processes are not read all at the same moment, so their parents may form a cycle. `passed` ends the loop then.
+    // The processes are not all read at the same moment, so their parents may form a cycle. The loop therefore ends at
+    // a pid that it has already passed.
     for (let at: SessionProcess | undefined = process; at !== undefined && !passed.includes(at.pid);) {
       if (found.has(at.pid)) {
         command = found.get(at.pid);

@@ -15,7 +15,6 @@ export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot
  */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
-/** Files that the agent watches. */
 interface WatchedFiles {
   /** Version of the files when they were last read. */
   readonly readVersion: string;
@@ -55,7 +54,10 @@ export class CredentialRotation {
   #nextReloadMs = Number.NEGATIVE_INFINITY;
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
-  /** Version for which `#check` reloaded last. `#check` reloads once per version, even if stat(2) and fstat(2) disagree. */
+  /**
+   * Version of the files for which `#check` last reloaded. `#check` reloads only once for each version: even if stat(2)
+   * and fstat(2) report different versions for ever, it does not reload for ever.
+   */
   #followedVersion: string | undefined;
   /** Version that was rejected and logged. */
   #refusedVersion: string | undefined;

@@ -9,8 +9,8 @@ const ENOUGH_BYTES = 32;
  */
 const BLOCK_BYTES = 512;
 /**
- * Domain separation: OpenSSL's seed must not reveal the input of the kernel's generator, and that input must not reveal
- * the seed.
+ * Makes OpenSSL's seed differ from the input of the kernel's generator, although both come from the same entropy.
+ * Neither of them must reveal the other (domain separation).
  */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 

@@ -26,8 +26,8 @@ export interface RehearsalParts<Connection> {
 }
 
 /**
- * Runs, before a snapshot, the calls that a node agent makes after the restore, so that clones need not compile the
- * code of these calls or read it from disk. Changes nothing in the guest. Rejects if `play` rejects.
+ * Before a snapshot, runs the calls that a node agent will make after the restore. Clones of the snapshot then need not
+ * compile the code of these calls or read it from disk. Changes nothing in the guest. Rejects if `play` rejects.
  */
 export async function rehearse<Connection>({ duties, own, play }: RehearsalParts<Connection>): Promise<void> {
   await play((connections) =>

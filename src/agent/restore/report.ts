@@ -16,7 +16,7 @@ export interface RestoreRequest {
 
 /** Result of RunRestoreDuties (message RestoreDutiesResponse). */
 export interface RestoreReport extends DutiesThaw {
-  /** Bytes that the kernel accepted. */
+  /** Number of bytes of entropy that the kernel's random generator has accepted. */
   readonly entropyBytesMixed: number;
   /** Whether the kernel has credited all mixed bytes as entropy. */
   readonly entropyCredited: boolean;
@@ -33,7 +33,7 @@ export type DegradedToken =
   | "entropy_short"
   /** No random device could be opened: nothing was mixed in. */
   | `entropy_open:${Errno}`
-  /** Some entropy was mixed in but could not be credited. */
+  /** The kernel has mixed in some bytes without counting them as entropy (it did not credit them). */
   | `entropy_credit:${Errno}`
   /** Some entropy could not be mixed in. */
   | `entropy_mix:${Errno}`
@@ -41,12 +41,12 @@ export type DegradedToken =
   | `crng_reseed:${Errno}`
   /** The kernel reports a reseed, but this kernel is so old that it reports success even without a reseed. */
   | "crng_reseed:unverified"
-  /** The agent's own generators could not be reseeded. */
+  /** The random generators in the agent's own process could not be reseeded. */
   | "openssl_drbg:no_symbols"
   | "openssl_drbg:failed"
   /** The kernel refused to step the clock. */
   | `clock_set:${Errno}`
-  /** host_time is the time that was applied last, or at most a minute older: the call was repeated or delayed. */
+  /** The call was repeated or delayed: host_time is the time that was last applied, or up to a minute older. */
   | "clock_stale"
   /** host_time is outside of the validity of the caller's certificate. */
   | "clock_outside_cert"

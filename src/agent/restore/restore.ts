@@ -16,7 +16,7 @@ import { renewRandomness } from "./entropy-duty.ts";
 import type { DutyQueue } from "./duty-queue.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
-/** The circumstances of a RunRestoreDuties call, as opposed to its parameters (RestoreRequest). */
+/** What the agent knows about a RunRestoreDuties call in addition to its request (RestoreRequest). */
 export interface RestoreCall<Connection> {
   readonly arrival: Instant;
   /** Validity of the caller's certificate; undefined without TLS. */

@@ -175,8 +175,8 @@ export class CommandStarter {
   }
 
   /**
-   * Caches the last result, because most commands run as the same user. A file that has not changed is passed as the
-   * same byte array, so the cache compares only references.
+   * Caches the last resolved user, because most commands run as the same user. If a file has not changed, the caller
+   * passes the same byte array again, so comparing the references suffices.
    */
   #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
     const last = this.#last;

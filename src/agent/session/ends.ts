@@ -15,9 +15,15 @@ export interface Ending {
   readonly graceMs: number;
 }
 
-/** How to end the process tree of a command at its timeout, and all processes when the agent shuts down. */
+/**
+ * Signal and grace period for the process tree of a command at its timeout, and for all processes when the agent shuts
+ * down.
+ */
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
-/** How to end the session of a disconnected client's command. The kernel does the same when a terminal disconnects. */
+/**
+ * Signal and grace period for the session of a command whose client has disconnected. The kernel also sends SIGHUP when
+ * a terminal disconnects.
+ */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
 /** Kills processes at once, without a grace period. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
@@ -26,7 +32,7 @@ export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 export type EndOfProcesses =
   /** All processes ended within the grace period. */
   | "in_time"
-  /** SIGKILL was necessary, and all processes have ended. */
+  /** All processes ended, some of them only by SIGKILL after the grace period. */
   | "killed"
   /** A process survives SIGKILL: it hangs in the kernel, or the agent lacks permission to signal it. */
   | "left";

@@ -92,8 +92,8 @@ export function directoryVariables(cwd: string): Map<string, string | undefined>
 }
 
 /**
- * The spec's variables without SVC_WORKLOAD_SOCKET: even if the spec sets SVC_WORKLOAD_SOCKET, only the workload gets
- * this variable.
+ * Returns the spec's variables without SVC_WORKLOAD_SOCKET, because only the workload gets this variable, even if the
+ * spec sets it.
  */
 function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const variables = new Map(processEnv);
@@ -122,7 +122,7 @@ export class SessionEnvironment {
   #version = 1;
   /** Whether the agent was started with PWD or OLDPWD, whose values would be wrong for a command. */
   readonly inheritsDirectories: boolean;
-  /** The last layer of the workload: SVC_WORKLOAD_SOCKET, if there is such a socket. */
+  /** Variables that are added last, and only for the workload: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {

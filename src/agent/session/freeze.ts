@@ -50,7 +50,7 @@ export interface DutiesEnd {
 /** Why a session was killed while it was frozen. */
 export type FrozenEnd = "time_over" | "signal" | "leaving";
 
-/** How to freeze the session for a snapshot (RunHookRequest.freeze_ms). */
+/** A request to freeze the session for a snapshot (RunHookRequest.freeze_ms). */
 export interface FreezeRequest {
   /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;
@@ -97,7 +97,7 @@ type State =
 
 const LIVE: State = { kind: "live" };
 
-/** Returns a report that nothing is frozen. */
+/** Returns the report for a freeze that failed because of `problem`, so that nothing is frozen. */
 export function notFrozen(problem: FreezeProblem): FreezeReport {
   return { frozen: false, processes: 0, pending: undefined, problem };
 }

@@ -49,7 +49,7 @@ export class Usage {
   readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one of them, or call GetUsage instead");
   /** A reading that is scheduled and has not begun yet. */
   #next: Promise<UsageReport> | undefined;
-  /** Resolves when all earlier readings have ended. */
+  /** Resolves when all readings of the usage that were requested earlier have ended. */
   #before: Promise<unknown> = Promise.resolve();
 
   constructor(parts: UsageParts) {

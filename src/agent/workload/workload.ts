@@ -15,7 +15,6 @@ import { type EndedByAgent, describeEnd } from "./describe-end.ts";
 /** Exit code of a workload that was killed: 128 + SIGKILL. */
 const KILLED_STATUS = 137;
 
-/** Keeps the workload's output. */
 interface OutputKeeper {
   /** Starts reading the output of a workload that was just started. */
   begin(child: ChildProcess): void;
@@ -95,7 +94,8 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // An aborted start is not awaited, because a child that hangs in the kernel survives even SIGKILL.
+      // If the start is aborted, this does not wait until it has ended: a child that hangs in the kernel survives even
+      // SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
       output?.begin(child);
       this.#child = child;

@@ -39,7 +39,7 @@ export interface SpawnBlock {
   readonly args: Uint8Array;
   /** Entries of the form `NAME=value`. */
   readonly env: Uint8Array;
-  /** A single packed string. */
+  /** The working directory, as one packed string. */
   readonly cwd: Uint8Array;
   /** User and groups of the child. If undefined, the child has the agent's own identity. */
   readonly identity: Identity | undefined;
@@ -74,9 +74,9 @@ const NUL: Uint8Array = Uint8Array.of(0);
 
 /** The steps of starting a child. Errors name the step that failed. */
 export type SpawnStep =
-  /** Creating pipes. Fails if the agent has too few descriptors or too little memory. */
+  /** Creates the pipes. Fails if the agent has too few descriptors or too little memory. */
   | "prepare"
-  /** Opening a terminal. Fails if there is no /dev/ptmx or /dev/pts, or if too many terminals are open. */
+  /** Opens a terminal. Fails if there is no /dev/ptmx or /dev/pts, or if too many terminals are open. */
   | "terminal"
   | "clone"
   | "setsid"
@@ -303,7 +303,7 @@ export type FreezeProblem =
   | `foreign_inside:${string}`
   /** Processes of the session are in cgroups that also contain other processes. */
   | `processes_outside:${string}`
-  /** The restore steps ran during the hook, so the snapshot has been taken. */
+  /** Too late to freeze: the restore steps ran during the hook, so the snapshot had been taken already. */
   | "duties_ran"
   /** The agent is shutting down. */
   | "leaving"

@@ -78,8 +78,8 @@ export interface Sockets {
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket. Resolves with "own" if this process itself is the listener, whatever the path is.
-   * Waits while the listener's backlog is full. Rejects as `connectPort` does.
+   * Connects to a unix stream socket. If this process itself listens on the socket, under whatever path, resolves with
+   * "own" instead. Waits while the listener's backlog is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**

@@ -48,7 +48,7 @@ export interface DirectoriesParts {
 
 /** Provides the items for a call that writes a tree. */
 export interface TreeInput {
-  /** Passes every item to the writer. */
+  /** Passes every item that the client sends to `writer`. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
   /** Called repeatedly while the writer finishes, so that the call can report new failures to its client. */
   progressed(writer: TreeWriter): Promise<void>;
@@ -251,7 +251,7 @@ export class Directories {
     });
   }
 
-  /** Runs a change. It counts as user activity when it begins and when it ends. */
+  /** Runs an operation that changes the tree. Its beginning and its end count as user activity. */
   async #change<Value>(
     action: "make" | "rename" | "change",
     location: FileLocation,

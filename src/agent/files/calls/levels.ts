@@ -14,7 +14,7 @@ export interface WalkState {
 
 interface Level<State extends WalkState> {
   readonly state: State;
-  /** Length of the path of the parent directory. */
+  /** Number of bytes of the parent directory's path. */
   readonly aboveBytes: number;
   directory: ListedDirectory | undefined;
   identity: DirectoryIdentity;
@@ -75,7 +75,10 @@ export class Levels<State extends WalkState> implements AsyncDisposable {
     }
   }
 
-  /** Unwinds to the nearest ancestor that is still open. Calls `onLeave` for each directory on the way. */
+  /**
+   * Moves up to the nearest directory of the stack that is still open. Calls `onLeave` for each directory that it
+   * leaves.
+   */
   unwindToOpen(onLeave?: (place: State) => void): void {
     for (const { directory, state: place } of this.#levels.toReversed()) {
       if (directory !== undefined) return;

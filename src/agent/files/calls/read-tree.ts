@@ -46,8 +46,8 @@ export interface ReadTreeParts {
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
   /**
-   * Only for `crossMounts`: whether a file's second and later names are sent as hard links to its first name. Without
-   * `crossMounts` they always are.
+   * Whether a file's second and later names are sent as hard links to its first name. Used only with `crossMounts`;
+   * without `crossMounts`, such names are always sent as hard links.
    */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
@@ -137,7 +137,7 @@ class TreeReader {
 
   /** If the file was already sent under another name, sends a hard link to that name and returns true. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // Each name of this file is sent as a copy, or the file has only one name.
+    // The file has only one name, or each of its names is sent as a copy.
     if (!this.#isShared(attributes)) return false;
     // The file may still wait in `#small` under its first name. It is read now: if reading fails, its first name is not
     // sent, and a link could not refer to it.

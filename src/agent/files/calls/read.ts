@@ -56,12 +56,15 @@ function wantedBytes(position: bigint, end: bigint | undefined): number {
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
 }
 
-/** Largest number of chunks of one transfer in flight: one is sent while the next one is read. */
+/** Largest number of chunks of one transfer that were read but not sent yet: one is sent while the next one is read. */
 const IN_FLIGHT = 2;
 /** While memory is tight, the next chunk is read only after the previous one was sent. */
 const IN_FLIGHT_TIGHT = 1;
 
-/** Limits how many buffers of one transfer are in flight. */
+/**
+ * Limits how many buffers of one transfer are in flight: taken, and not released because their content is still being
+ * read or sent.
+ */
 class InFlightLimit {
   readonly #buffers: BufferPool;
   #inFlight = 0;

@@ -241,7 +241,10 @@ class Watch {
     if (isEmpty) this.#tree.tick();
   }
 
-  /** Checks directories: a thread adds a watch for each directory and lists its entries. */
+  /**
+   * Checks whether there are directories at these paths. On a thread, adds a watch for each directory and lists its
+   * entries.
+   */
   async #check(inotify: Inotify, places: readonly WatchedDirectory[], paths: readonly string[]): Promise<void> {
     const { crossMounts, recursive } = this.#parts.request;
     const isRoot = paths[0] === "";

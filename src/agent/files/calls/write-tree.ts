@@ -316,7 +316,10 @@ export class TreeWriter implements AsyncDisposable {
     if (large.leftBytes === 0n) await this.#endLarge();
   }
 
-  /** Gives the large file its name. Throws if bytes are missing. */
+  /**
+   * Finishes the large file that is being written, which then gets its name. Throws if bytes of its content are
+   * missing.
+   */
   async #endLarge(): Promise<void> {
     const large = this.#large;
     if (large === undefined) return;

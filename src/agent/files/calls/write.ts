@@ -75,8 +75,8 @@ async function writeStepwise(
 }
 
 /**
- * Fast path for small files, with half as many steps as writeStepwise(). Returns undefined if it fails; nothing has
- * changed then.
+ * Fast path for small files, with half as many steps as writeStepwise(). If it fails, nothing has changed, and it
+ * returns undefined.
  */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,

@@ -10,17 +10,17 @@ export interface Change {
   /** The new path of a moved entry; empty for other kinds. */
   readonly newPath: string;
   readonly isDirectory: boolean;
-  /** Why changes below the directory are not reported one by one; empty unless this is a rescan. */
+  /** Only for a rescan: why changes below the directory are not reported one by one. Empty for other changes. */
   readonly errno: string;
 }
 
 /**
- * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, or a removal if no
- * second event follows. Later changes stay in the queue until this is decided (`isHeld`).
+ * A change made from the first event of a rename (IN_MOVED_FROM). If the second event follows, the change becomes a
+ * move, otherwise a removal. Until this is known (`isHeld`), later changes stay in the queue.
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
-/** A bit for each kind of change. Of an entry's changes of the same kind, only the first is queued. */
+/** A bit for each kind of change. While a change of an entry is queued, no second change of the same kind is queued. */
 const BITS: Readonly<Record<ChangeKind, number>> = {
   CREATED: 1,
   REMOVED: 2,
@@ -43,8 +43,8 @@ export class Changes {
   /** The kinds of the changes that are queued for each path, as bits. */
   readonly #seen = new Map<string, number>();
   /**
-   * Directories whose rescan is queued. Further changes below them need not be queued. A directory is removed from this
-   * list when a rename into or out of it is queued after its rescan.
+   * Directories whose rescan is queued, so that changes below them need not be queued. If a rename into or out of such
+   * a directory is queued after its rescan, the directory is removed from this list.
    */
   #rescans: string[] = [];
 
@@ -65,7 +65,8 @@ export class Changes {
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // After the rename, the entries below the directory have other paths, so later changes must not be merged.
+    // The rename gives other paths to the entries below the directory. So a later change of a path must be queued even
+    // if the queue has a change of the same path from before the rename.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     this.#seen.set(path, BITS.REMOVED);

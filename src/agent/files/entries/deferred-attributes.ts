@@ -10,7 +10,7 @@ import { Records } from "./record.ts";
  * directories.
  */
 const MEMORY_BYTES = 4 * 1024 * 1024;
-/** Number of records per batch. */
+/** Largest number of records that takeAll() yields at once. */
 const PART_RECORDS = 1_024;
 /** O_TMPFILE of open(2), for which Node has no constant. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
@@ -25,15 +25,15 @@ export class DeferredAttributes implements AsyncDisposable {
   readonly #directory: OpenDirectory;
   #records = new Records();
   #file: Descriptor | undefined;
-  /** Sizes of the batches in the file, in order. */
+  /** Number of bytes that each call of spill() has added to the file, in order. */
   readonly #parts: number[] = [];
 
-  /** @param directory the spill file is created on the file system of this directory */
+  /** @param directory records that exceed MEMORY_BYTES are written to a file on the file system of this directory */
   constructor(directory: OpenDirectory) {
     this.#directory = directory;
   }
 
-  /** Defers the attributes of a directory, new or existing. */
+  /** Keeps the attributes of a directory, new or existing, until `takeAll` is called. */
   add(records: Records, index: number): void {
     this.#records.addAttributesOf(records, index);
   }
@@ -86,7 +86,7 @@ export class DeferredAttributes implements AsyncDisposable {
     }
   }
 
-  /** Reads the last batch back from the file; returns undefined if none is left. */
+  /** Removes the records of the last spill() from the file and returns them; undefined if none are left. */
   async #readPart(): Promise<Records | undefined> {
     const sizeBytes = this.#parts.pop();
     if (sizeBytes === undefined || this.#file === undefined) return undefined;

@@ -58,7 +58,8 @@ export class FileWriter {
     const rest = pieces.filter(({ length }) => length > 0);
     while (rest.length > 0) {
       let { bytesWritten } = await writePieces(this.#fd, rest);
-      // A full disk causes a short write first. The next write reports the error.
+      // If the disk becomes full, the kernel writes only a part and reports no error. The next write then fails with
+      // the error.
       for (let [piece] = rest; piece !== undefined && bytesWritten > 0; [piece] = rest) {
         if (bytesWritten < piece.length) rest[0] = piece.subarray(bytesWritten);
         else rest.shift();

@@ -104,7 +104,7 @@ export class ListedDirectory implements AsyncDisposable {
   }
 }
 
-/** Encodes the position for the addon. An empty buffer means the start of the directory. */
+/** Encodes a directory position for the addon. The start of the directory is encoded as an empty buffer. */
 function positionBytes(position: DirectoryPosition | undefined): Buffer {
   const bytes = Buffer.alloc(position === undefined ? 0 : 8);
   if (position !== undefined) bytes.writeBigInt64LE(position);

@@ -54,8 +54,8 @@ export async function createFile(
 }
 
 /**
- * Creates a file with its content in one step, and takes ownership of `directory`. Rejects with FileSystemError if the
- * name is taken by something other than a regular file, and if the file system requires a temporary name.
+ * Creates a file with its content in one step, and takes ownership of `directory`. Rejects with FileSystemError if
+ * something other than a regular file has the name, or if the file system requires a temporary name.
  */
 export async function createSmallFile(
   directory: OpenDirectory,
@@ -107,7 +107,7 @@ export class NewFile {
     this.#temporary = temporary;
   }
 
-  /** The file system of the file; undefined without /proc. */
+  /** Identifies the file's file system, as listed in /proc; undefined if there is no /proc. */
   get fileSystem(): string | undefined {
     return mountOf(this.#file.fd)?.fileSystem;
   }
@@ -161,7 +161,7 @@ export class NewFile {
       const { work } = this.#directory;
       late(await work.native(how, (addon) => addon.commitEntry(file.fd, directory.fd, record, temporary, flags)));
     } catch (error) {
-      // Only the sync of the directory failed: the file already has its name.
+      // The step sync_folder comes after the file got its name, so no temporary name is left to remove.
       if (error instanceof FileSystemError && error.step === "sync_folder" && !(error instanceof FileSystemHung))
         this.#temporary = undefined;
       throw error;

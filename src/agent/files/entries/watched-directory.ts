@@ -7,8 +7,8 @@ const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 export type Report = (typeof REPORTS)[number];
 
 /**
- * A directory with its position in the tree, or a place in the tree where a directory is expected but not watched yet.
- * While a directory is being renamed, it has no parent.
+ * A node of the watched tree: either a watched directory, or a path at which a directory is expected that is not
+ * watched yet. While a directory is being renamed, it has no parent.
  */
 export class WatchedDirectory {
   /** The watch of inotify(7); negative if the directory is not watched yet. */

@@ -2,11 +2,11 @@ import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
 import { type Report, WatchedDirectory } from "./watched-directory.ts";
 
-/** Result of a check that found a directory. */
+/** Result of the check of a path at which a directory was found. */
 export interface Found {
   readonly watch: number;
   readonly directories: readonly string[];
-  /** Names of the entries that are not directories; listed only if the check was to report each entry. */
+  /** Names of the entries that are not directories. Empty if the check had to list only directories. */
   readonly files: readonly string[];
   /** Whether the directory has more files than `files` lists. */
   readonly isIncomplete: boolean;
@@ -14,7 +14,7 @@ export interface Found {
 
 interface Move {
   readonly change: HeldMove | undefined;
-  /** The directory that is renamed, if it is watched. */
+  /** The renamed directory; undefined if it is not watched. */
   readonly directory: WatchedDirectory | undefined;
   /** Whether the client already knew the entries of the directory before the rename. */
   readonly isReported: boolean;
@@ -102,7 +102,7 @@ export class WatchedTree {
     else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // Only for the root: a change of any other directory is also reported by the watch of its parent.
+      // Reported here only for the root, because the watch of the parent also reports a change of any other directory.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
   }
@@ -140,7 +140,7 @@ export class WatchedTree {
       // The watched directory is checked in a separate batch, because its watch has another mask (IN_MOVE_SELF).
       if (places.length >= most || (place === this.#root && places.length > 0)) break;
       const path = this.#pathOf(place, "");
-      // If the directory or an ancestor is being renamed, its path is not known now.
+      // The path is unknown while the directory or an ancestor is being renamed. The directory is then checked later.
       if (path === undefined) continue;
       if (place !== this.#root && this.#parts.isIgnored(path)) {
         this.#settled(place);
@@ -181,7 +181,7 @@ export class WatchedTree {
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // The directory that was found is an ancestor of its own place, so one of them was renamed during the check.
+      // An ancestor of this path was found at this path, so a directory was renamed during the check.
       this.failed(place, "ESTALE", "");
       return;
     }
@@ -286,7 +286,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#markPathUnknown(child);
   }
 
-  /** Forgets a directory whose new path is unknown, unless it is found before the second tick. */
+  /** Forgets a directory whose new path is unknown, unless a check finds it before `tick` is called twice. */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#settled(directory);
     directory.detach();

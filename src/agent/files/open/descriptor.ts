@@ -149,8 +149,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Like `native`, for a call that resolves with bytes. `mount` is the mount on which the call works, if it is not the
-   * mount of the descriptor.
+   * Like `native`, but for a job that resolves with bytes. Specify `mount` if the job works on another mount than the
+   * descriptor's.
    */
   async nativeBytes(
     step: FileStep,

@@ -33,8 +33,8 @@ export interface InotifyEvent {
 
 const HEAD_BYTES = 16;
 /**
- * The buffer holds far fewer events than the 16,384 that the kernel queues, so that other calls can run between two
- * reads.
+ * Buffer for one read. It has room for far fewer events than the 16,384 that the kernel queues, so that other calls can
+ * run between two reads.
  */
 const BUFFER: Buffer = Buffer.allocUnsafeSlow(64 * 1024);
 const LONGEST_EVENT_BYTES: number = HEAD_BYTES + 256;

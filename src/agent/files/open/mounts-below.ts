@@ -9,9 +9,9 @@ export interface MountBelow {
 }
 
 /**
- * The mounts that were below a directory when a call began. An operation that goes into one of these mounts must name
- * the mount. Otherwise, if the mount hangs, the file system of the directory itself counts as hung, and every call on
- * that file system fails.
+ * The mounts that were below a directory when a call began. An operation on one of these mounts must name the mount.
+ * Otherwise, if the mount hangs, the agent would conclude that the file system of the directory hangs, and every call
+ * on that file system would fail.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];

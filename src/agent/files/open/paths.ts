@@ -78,7 +78,7 @@ export class Paths {
         const [name = ROOT, ...rest] = names;
         const next = await open(at, name, ENTRY);
         const target = await this.#work.step(lookup([next]), () => this.#work.addon.targetOf(next.fd));
-        // A number is an errno: the entry is not a symbolic link.
+        // targetOf() returns a negated errno, not bytes, if the entry is not a symbolic link.
         const isLink = typeof target !== "number";
         names = isLink ? [...namesOf(target), ...rest] : rest;
         if (!isLink) at = next;

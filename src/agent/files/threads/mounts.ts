@@ -66,7 +66,10 @@ export class HungMounts {
     return this.#hung.size > 0;
   }
 
-  /** Returns the mount if its file system hangs, even if the hang was found at another mount of the same file system. */
+  /**
+   * Returns the hung mount if the file system of `mount` hangs, even if the hang was found at another mount of the same
+   * file system. Returns undefined otherwise.
+   */
   of(mount: Mount | undefined): HungMount | undefined {
     return mount && this.#hung.get(mount.fileSystem);
   }

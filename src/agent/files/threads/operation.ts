@@ -29,7 +29,7 @@ export interface Work<Value> {
    * name does not.
    */
   readonly mount?: Mount | undefined;
-  /** Whether this is one lookup of a walk. */
+  /** Whether the operation looks up one name of a path, as one step of a walk along the path. */
   readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -58,8 +58,8 @@ export interface Running {
 export const SLOW_TICKS = 2;
 
 /**
- * Classes of operations. A lookup is one step of a walk along a path. A sync flushes dirty pages, which may take long
- * although nothing hangs. Every other operation is a call.
+ * Classes of operations; each has a queue of its own. A lookup is one step of a walk along a path. A sync flushes dirty
+ * pages, which may take long although nothing hangs. Every other operation is a call.
  */
 export type WorkClass = "lookup" | "sync" | "call";
 

@@ -53,7 +53,10 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /** Whether all extra threads are in use, so that a slow operation must keep its slot. */
+  /**
+   * Whether all extra threads are in use. An operation that becomes slow then cannot be counted as one on an extra
+   * thread, and keeps its slot.
+   */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
@@ -89,7 +92,10 @@ export class ThreadPool {
     this.startWaiting();
   }
 
-  /** Releases the slot of a slow operation, if there is a thread for the next one. */
+  /**
+   * Counts a slow operation as one on an extra thread, if fewer than EXTRA_THREADS are in use. Its slot is then free
+   * for the next operation.
+   */
   releaseSlot(running: Running): void {
     running.isExtra ||= !this.isFull;
     this.startWaiting();

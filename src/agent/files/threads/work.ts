@@ -158,7 +158,8 @@ export class FileWork {
   }
 
   #limitOf(work: Work<never>): number {
-    // A sync may be slow, unless another operation has shown that its file system hangs.
+    // A sync may take long, because it writes many pages. If another operation has already shown that the file system
+    // hangs, the sync gets the shorter limit of all other operations.
     const mayBeSlow = classOf(work) === "sync" && !(this.#hung.any && this.#hung.of(mountUnder(work)));
     return mayBeSlow ? HUNG_SYNC_TICKS : HUNG_TICKS;
   }

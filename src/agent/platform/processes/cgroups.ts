@@ -30,7 +30,10 @@ export class Cgroups {
   #ready: CgroupDirectory | undefined;
   #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
-  /** Number of entries at the front of `#toRemove` that no sweep has tried to remove yet. */
+  /**
+   * Number of entries at the front of `#toRemove` that were released after the last sweep, so that no sweep has tried
+   * to remove them.
+   */
   #newlyReleased = 0;
   /** Names of released cgroups that still exist. */
   readonly #toRemove: string[] = [];
@@ -71,8 +74,9 @@ export class Cgroups {
   }
 
   /**
-   * Opens the cgroup of an ended command again by its name. The caller closes it. "removed": no process was left in the
-   * cgroup, so it was removed. "unreadable": it cannot be opened now, for example for lack of descriptors.
+   * Opens the cgroup of an ended command again by its name. The caller closes it. Returns "removed" if the cgroup no
+   * longer exists because its last process has ended. Returns "unreadable" if it cannot be opened now, for example for
+   * lack of descriptors.
    */
   reopen(name: string): Cgroup | "removed" | "unreadable" {
     const fd = this.#calls.openAt(this.session.fd, name, DIRECTORY);

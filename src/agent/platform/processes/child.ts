@@ -165,7 +165,10 @@ export class ChildEnds {
     resolve(end);
   }
 
-  /** The signal handler and the timer stay installed: installing them for each command took longer than the check. */
+  /**
+   * The signal handler and the timer are not removed when no child is left: installing them again for each command took
+   * longer than one run of #checkAll.
+   */
   #listen(): void {
     if (this.#keepAlive === undefined) {
       process.on("SIGCHLD", this.#checkAll);

@@ -11,7 +11,7 @@ const INIT = 1;
 
 /** The processes of one scan. A process that was born during the scan may be missing. */
 export interface DescendantScan {
-  /** Descendants of the ancestor, without the agent. */
+  /** Pids of the ancestor's descendants, except for the agent's own pid. */
   readonly descendants: ReadonlySet<number>;
   /** All processes that are not in `descendants` or `ended`. The ancestor and the agent are among them. */
   readonly others: ReadonlySet<number>;
@@ -77,7 +77,8 @@ export class Descendants {
    * a running ancestor may be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
-    // The agent itself cannot reap a process during the scan, because the scan is synchronous. Any constant will do.
+    // The agent as the ancestor cannot reap a process during a scan, because the scan is synchronous. So its number of
+    // sleeps does not matter, and any constant will do.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

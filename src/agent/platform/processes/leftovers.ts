@@ -75,7 +75,10 @@ export class CgroupLeftovers implements LeftoverProcesses {
     }
   }
 
-  /** Opens the cgroup and returns the result of `use`. If the cgroup cannot be opened, returns whether it was removed. */
+  /**
+   * Opens the cgroup and returns whether `use` has returned true. If the cgroup cannot be opened, `use` is not called,
+   * and the result is true only if the cgroup was removed, so that no process is left in it.
+   */
   #with(use: (cgroup: Cgroup) => boolean | void): boolean {
     const cgroup = this.#reopen();
     if (typeof cgroup === "string") return cgroup === "removed";
@@ -96,8 +99,8 @@ function others(cgroup: Cgroup): Set<number> {
 }
 
 /**
- * Whether the cgroup has no process of the command. If the cgroup cannot be read now, returns false, and the caller
- * tries again.
+ * Whether the cgroup has no process of the command. Returns false also if the cgroup cannot be read now; the caller
+ * then tries again later.
  */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();

@@ -32,7 +32,7 @@ function openDirectory(path: string): number {
 /** Whether a cgroup can be created in the directory and killed as a whole (Linux 5.14). */
 function isUsable(calls: Addon, directory: CgroupDirectory): boolean {
   const name = `svc-guest-${process.pid}-probe`;
-  /* The probe may already exist, left by an agent with the same pid that was killed before it removed the probe. */
+  /* The cgroup may already exist: an agent with the same pid may have been killed before it removed its probe. */
   const probe = directory.make(name) ?? directory.open(name);
   const kill = probe === undefined ? -1 : calls.openAt(probe.fd, "cgroup.kill", constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);

@@ -26,8 +26,8 @@ const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
 /**
- * Shares one reading among all callers that request one before it starts. Hundreds of commands that lose their clients
- * at the same time then need only one reading.
+ * Reads once for all callers that request a reading before it starts. Hundreds of commands that lose their clients at
+ * the same time then need only one reading of the process table.
  */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;
@@ -96,7 +96,7 @@ export class SessionTable {
     this.sessions = sessions;
   }
 
-  /** Whether a process had ended before its session could be read. */
+  /** Whether the session of any process is unknown, because the process ended before its session could be read. */
   get hasUnknown(): boolean {
     return this.sessions.has(UNKNOWN_SESSION);
   }
@@ -134,8 +134,8 @@ async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | u
   const rows: ProcessRow[] = [];
   const seen = new Set<number>();
   let unfinished: ReadonlySet<number> = new Set();
-  // A process may exit after the listing, before its row is read, and leave a child that was not listed. So all processes
-  // are listed again until a listing has no new process.
+  // A listed process may exit before its row is read, and leave a child that was not listed. So all processes are
+  // listed again until a listing has no new process.
   for (let round = 0; round < MAX_LISTINGS; round++) {
     const sessions = readSessions(calls);
     if (!(sessions instanceof SessionTable)) return sessions;

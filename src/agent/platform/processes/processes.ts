@@ -22,7 +22,7 @@ import { ProcessReadings } from "./process-readings.ts";
 import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** Settings of all children, in contrast to those of a single child (SpawnBlock). */
+/** Settings that are the same for all children. A SpawnBlock has those of a single child. */
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;
@@ -32,7 +32,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly sessionClock?: SessionClock;
   /** Pid of the launcher, which adopts only orphans of the agent's children; undefined if there is no launcher. */
   readonly adopter?: number | undefined;
-  /** Called when a kept pipe is closed because there are too many, although a process may still write to it. */
+  /** Called when KeptPipes has too many pipes and closes one, although a process may still write to it. */
   readonly onPipeEvicted?: () => void;
   /** Called when a child has ended, before it is reaped. */
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;

@@ -110,7 +110,7 @@ export class SessionCgroup implements SessionGroup {
     for (const pid of this.#members()) {
       const found = pendingProcess(pid);
       if (found !== undefined) pending.push(found);
-      // With thousands of processes this takes long, so other calls get their turn in between.
+      // This loop takes long if there are thousands of processes, so other calls get their turn in between.
       await yieldToEventLoop();
     }
     return this.#allStopped() ? undefined : pending;

@@ -32,7 +32,7 @@ export interface Search {
    * usable, or a negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
-  /** Whether a living process that was a member in an earlier scan is still a member. */
+  /** For a process that was a member in an earlier scan and is still alive: whether it is still a member. */
   stillBelongs(row: ProcessRow): boolean;
   /** Whether it is certain, without a scan, that there are no further living members. */
   excludesOthers?(): boolean;
@@ -117,7 +117,7 @@ export class WalkedProcesses implements ProcessSet {
    * scan cannot find it: the parents that link it to the leader may be gone. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
-    // The scan is urgent while new members appear, because members that fork must not outrun the scans.
+    // As long as new members appear, the scan must not be delayed, because members that fork must not outrun the scans.
     const scan = await this.#stopAll(!this.#isSettled);
     if (this.#released) return true;
     if (scan.kind !== "seen") {
@@ -177,7 +177,7 @@ export class WalkedProcesses implements ProcessSet {
     return { kind: "seen", members: members.filter((row) => !this.#isImmune(row)), isComplete };
   }
 
-  /** Whether a known member that can be signalled is alive. */
+  /** Whether any of the known members is alive. Members that the agent may not signal are ignored. */
   #someKnownLives(): boolean {
     for (const [pid, known] of this.#known) {
       const read = this.#addon.processRows(Int32Array.of(pid));
@@ -221,7 +221,7 @@ export interface SharedSources {
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** What the search for a process tree uses in addition to SharedSources. */
+/** The sources for the search for one process tree. The sources in SharedSources are the same for all trees. */
 export interface TreeSources extends SharedSources {
   /** Returns further members that are found in the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;

@@ -17,8 +17,8 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 /** Largest number of unreleased chunks. While the receiver has this many, or one if memory is tight, reading stops. */
 const HELD_CHUNKS = 2;
 /**
- * Largest number of bytes per read. Together with the header of its message, such a chunk fills whole HTTP/2 frames, so
- * that no small frame is needed for the rest.
+ * Largest number of bytes per read. A chunk of this size and the header of its message together fill whole HTTP/2
+ * frames, so that no small frame is left over.
  */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**

@@ -22,8 +22,8 @@ export const STREAM_BUFFERS: BufferPoolSizes = {
 export type StreamKind = "pipe" | "terminal";
 
 /**
- * Resolves when the children that are starting at the time of the call have started or failed. Until then they may have
- * copies of other children's streams. Undefined if no child is starting.
+ * Returns a promise that resolves when every child that is now starting has either started or failed, or undefined if
+ * no child is starting. A child that is starting may have copies of other children's streams.
  */
 export type StartsSettled = () => Promise<void> | undefined;
 
@@ -39,7 +39,10 @@ const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, termina
  * open for a moment, until it redirects its output.
  */
 const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
-/** Pause between polls while a child of the agent is starting, which has a copy of the pipe until its execve(2). */
+/**
+ * Pause between polls for EOF while a child of the agent is starting: that child has a copy of the pipe until its
+ * execve(2).
+ */
 const START_POLL_MS = 5;
 /** Upper bound for the bytes in the buffers of a terminal (8 KiB, plus 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
@@ -57,7 +60,10 @@ interface Drain {
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** Whether the source polls for EOF: all bytes of the process were delivered, and no other writer may be left. */
+  /**
+   * Whether the source polls for EOF. It begins to poll when all bytes of the process were delivered, to find out
+   * whether another process still has the stream open.
+   */
   isPolling: boolean;
   /** Whether a child that was starting when the drain began is still starting. Such a child may have a copy of the pipe. */
   startsInFlight: boolean;
@@ -77,7 +83,7 @@ export class FdSource implements ByteSource {
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
   #store: ByteStore | undefined;
-  /** Whether the store was full and has not called `resume` since. */
+  /** Whether reading has stopped because the store was full. The store calls `resume` when it has room again. */
   #storeIsFull = false;
   readonly #held: HeldChunks;
   #scheduled = false;
@@ -309,8 +315,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Called after bytes were delivered. Once all bytes of an exited process are delivered, checks whether another
-   * process has the stream open. If not, reads to the end.
+   * Called after bytes were delivered. When all bytes of an exited process were delivered, polls for EOF to find out
+   * whether another process still has the stream open. A pipe that has no writer is simply read to its end.
    */
   #delivered(count: number): void {
     const drain = this.#drain;
