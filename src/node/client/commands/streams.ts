@@ -6,10 +6,10 @@ import type { ExecWire } from "./wire.ts";
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Creates the stream for a command's standard input, which sends its content as frames on the wire. The stream sends
- * the end of input only if `isWanted`, and drops writes after the command's end. Destroying the stream without an error
- * ends the input. Destroying it with an error calls `abandon`, so that the command does not mistake a part of the input
- * for all of it.
+ * Creates the stream for a command's standard input. Everything that is written to the stream is sent to the agent. The
+ * stream sends the end of input only if `isWanted`, and drops writes after the command's end. Destroying the stream
+ * without an error ends the input. Destroying it with an error calls `abandon`, so that the command does not mistake a
+ * part of the input for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
   // Await each piece, instead of sending the next one in the callback: if `send` drops a piece, it calls back
@@ -231,7 +231,7 @@ class TextPieces {
 
 /**
  * Returns how many bytes the first `characters` characters of a piece had. This number is unknown if the piece
- * contained invalid UTF-8; then returns 0, so that the whole piece counts as unread.
+ * contained invalid UTF-8. In that case returns 0, so that the whole piece counts as unread.
  */
 function readBytes({ text, bytes }: { readonly text: string; readonly bytes: number }, characters: number): number {
   if (characters === 0 || Buffer.byteLength(text) !== bytes) return 0;

@@ -23,7 +23,7 @@ export interface ExecListener {
   unread(output: "stdout" | "stderr"): number;
 }
 
-/** Transports the frames of a command. */
+/** Sends and receives the frames of a command. */
 export interface ExecWire {
   /**
    * Starts to deliver frames to the listener. Must be called once, before all other methods. Throws GuestError if no

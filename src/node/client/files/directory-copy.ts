@@ -113,8 +113,8 @@ export interface UploadOptions extends WriteTreeOptions, CopyOptions {
    */
   readonly overwrite?: boolean | undefined;
   /**
-   * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
-   * rejects with COPY_INCOMPLETE.
+   * Reject at the first entry that fails. Default: false. The call then copies all other entries before it rejects with
+   * COPY_INCOMPLETE.
    */
   readonly failFast?: boolean | undefined;
   /** Do not descend into other local file systems. Default: false. */
@@ -133,8 +133,8 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
    */
   readonly onFailure?: WriteTreeOptions["onFailure"];
   /**
-   * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
-   * rejects with COPY_INCOMPLETE.
+   * Reject at the first entry that fails. Default: false. The call then copies all other entries before it rejects with
+   * COPY_INCOMPLETE.
    */
   readonly failFast?: boolean | undefined;
   /**

@@ -38,7 +38,10 @@ const AHEAD_BYTES = 256 * 1024;
 
 /** The largest file size (off_t). */
 const MAX_SIZE_BYTES = 2n ** 63n - 1n;
-/** Limit on the size of a hole in one piece; larger holes are split. JavaScript numbers are exact only up to 2^53. */
+/**
+ * Limit on the size of a hole, because JavaScript numbers are exact only up to 2^53. A larger hole is reported as
+ * several holes.
+ */
 const MOST_HOLE_BYTES = 2n ** 52n;
 
 type Received<Value> = AsyncIterableIterator<Value, undefined, undefined>;

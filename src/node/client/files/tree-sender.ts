@@ -68,8 +68,8 @@ export interface SenderParts {
 }
 
 /**
- * Thrown if an entry fails after its header was sent, and the agent is too old for the message that reports such a
- * failure. The caller must start over without that entry.
+ * Thrown if an entry fails after its name and attributes were sent, and the agent is too old for the message that
+ * reports such a failure. The caller must start over without that entry.
  */
 export class Unsendable extends Error {
   readonly entry: SentEntry;
@@ -128,7 +128,8 @@ export class TreeSender {
       await this.#writing;
     } finally {
       clearTimeout(this.#late);
-      // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
+      // Do not await the iterator's `return`: a generator runs `return` only after its pending `next`, which may never
+      // settle.
       if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
     }
   }
@@ -153,7 +154,7 @@ export class TreeSender {
     let isFinished = false;
     let isBegun = false;
     try {
-      // Read the first bytes before sending the header, because most unreadable files fail here.
+      // Read the first bytes before sending the file's attributes, because most unreadable files fail here.
       let next = await pieces.next();
       isBegun = true;
       this.#push(entry, NONE, entry.size);
@@ -182,7 +183,7 @@ export class TreeSender {
     this.#parts.onFailure(entry, failed);
   }
 
-  /** Handles the failure of an entry whose header has been sent. */
+  /** Handles the failure of an entry whose attributes have been sent. */
   async #failSent(entry: SentEntry, error: unknown): Promise<void> {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;

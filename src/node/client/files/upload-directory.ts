@@ -216,7 +216,8 @@ class Upload {
         parents,
         overwrite: overwrite && !keepExisting,
         specialBits,
-        // With `keepExisting`, existing entries are reported as failures but must not end the copy.
+        // With `keepExisting`, the agent reports each existing entry as a failure. Such a failure must not end the
+        // copy.
         failFast: failFast === true && !keepExisting,
         sync,
         waitForReady,

@@ -97,7 +97,7 @@ export interface Command {
   run(args: readonly string[], host: Host): Promise<number>;
 }
 
-/** A subcommand, with its line in the group's overview. */
+/** A subcommand, and the line about it in the help of its command group. */
 export interface Subcommand {
   readonly summary: string;
   readonly command: Command;
@@ -230,8 +230,8 @@ function suggestion(spelling: string, options: Options, hints: Hints): string {
 }
 
 /**
- * A command's line in the overview, and how to load the command. The command's code is large, so it is loaded only when
- * the command is used.
+ * The line about a command in guestctl's help, and how to load the command. The command's code is large, so it is
+ * loaded only when the command is used.
  */
 export interface CommandEntry {
   readonly summary: string;

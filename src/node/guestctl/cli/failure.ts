@@ -110,7 +110,7 @@ function wordsOf(error: GuestError): string {
   return flag === undefined ? error.message : error.messageWith(flag);
 }
 
-/** The next step, in terms of guestctl's commands. */
+/** Says what to do next. Names guestctl's commands instead of the library's methods. */
 function hintFor(error: GuestError): string | undefined {
   const { code, metadata } = error;
   if (code === "PATH_NOT_FOUND" && /[*?[]/.test(metadata["path"] ?? ""))

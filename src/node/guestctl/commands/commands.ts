@@ -2,7 +2,7 @@ import type { Command, CommandEntry } from "../cli/index.ts";
 
 type Entry = readonly [name: string, entry: CommandEntry];
 
-/** The commands of guestctl, grouped as the overview shows them. */
+/** The commands of guestctl, in the groups that its help shows. */
 export const COMMAND_GROUPS: readonly { readonly title: string; readonly commands: readonly Entry[] }[] = [
   {
     title: "Commands",

@@ -108,7 +108,7 @@ export interface SandboxTarget {
   readonly sandbox: string;
   /** Directory of the journal. Default: the same as for the commands of `guestctl sandbox`. */
   readonly state?: string | undefined;
-  /** URL of the substrate's daemon. Default: as for `guestctl sandbox`. */
+  /** URL of the substrate's daemon. Default: the same as for the commands of `guestctl sandbox`. */
   readonly api?: string | undefined;
 }
 

@@ -20,7 +20,7 @@ function isUtf8(host: NodeJS.Process): boolean {
   return /utf-?8/i.test(locale ?? "");
 }
 
-/** A size in characters. */
+/** The size of a terminal, in characters. */
 interface Size {
   readonly cols: number;
   readonly rows: number;

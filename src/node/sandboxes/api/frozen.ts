@@ -169,7 +169,7 @@ export class Frozen {
     return { first, whole };
   }
 
-  /** Runs an action on a sandbox whose restore steps are not done, and reports its failure. */
+  /** Runs an action on a sandbox whose restore steps are not done. If the action fails, reports the failure. */
   async #one(name: string, action: (entry: SandboxEntry, instance: Instance) => Promise<void>): Promise<void> {
     const { operations, journal } = this.#node;
     if (operations.isBusy(name)) return;

@@ -8,7 +8,7 @@ import { decide, type Verdict } from "./verdict.ts";
 
 /** Time limit of a call over an existing connection, over which the agent has already answered. */
 const CALL_MS = 5_000;
-/** Deadline of a new connection and the first answer over it. */
+/** Time limit of a new connection, until the first answer over it. */
 const DIAL_MS = 10_000;
 /** Pause before the second attempt to reach a sandbox that did not answer. */
 const CONFIRM_PAUSE_MS = 100;

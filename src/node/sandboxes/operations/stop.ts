@@ -62,8 +62,8 @@ async function askAgent(
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // The agent was already stopping, so it is not known how much of the grace period is left. Allow it as much time as
-    // for an answer.
+    // The agent was already stopping, so the rest of the grace period is not known. Wait as long as for an answer of an
+    // agent.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };

@@ -15,7 +15,7 @@ import type { Warning } from "./warnings.ts";
 
 /** Deadline of one attempt to reach an agent that may not have started yet. */
 const ATTEMPT_MS = 2_000;
-/** Pause between two of these attempts. */
+/** Pause between two such attempts. */
 const PAUSE_MS = 100;
 /** Time allowed for the network in each call. It is added to the time that the call's work may take. */
 export const CALL_MS = 10_000;
@@ -183,7 +183,8 @@ export async function awaken(
   ended?: AbortSignal,
   done?: DoneDuties,
 ): Promise<Awakening> {
-  // The limit allows for three dials and a hook. Its signal ends this function even if a call hangs.
+  // The time is enough to reach the agent three times and to run a hook. The signal ends this function even if a call
+  // hangs.
   const limit = timeoutSignal(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = currentSignal(limit, ended);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };

@@ -150,8 +150,8 @@ export class CredentialStore {
   }
 
   /**
-   * Replaces the current credentials by the next ones and deletes the old ones. Can be repeated after a crash at any
-   * point.
+   * Replaces the current credentials by the new ones that a rotation has issued, and deletes the old ones. After a
+   * crash at any point, the call can be repeated.
    */
   async replace(name: string): Promise<void> {
     const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.directoryOf(each)) as [

@@ -43,7 +43,10 @@ export interface NodeOptions {
    * Default: none, so that the disk space is not known.
    */
   readonly daemonDirectory?: string | undefined;
-  /** Host at which this node reaches the daemon's ingress, to check whether the ingress serves. Default: 127.0.0.1. */
+  /**
+   * Host at which this node reaches the daemon's ingress. After a publication, the node requests the hostname there, to
+   * check that the ingress serves it. Default: 127.0.0.1.
+   */
   readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, including the boot, in milliseconds. Default: 60 s. */
   readonly reachTimeoutMs?: number | undefined;

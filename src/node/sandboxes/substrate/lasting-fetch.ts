@@ -29,8 +29,8 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
   const url = new URL(input instanceof Request ? input.url : input);
   const headers = Object.fromEntries(new Headers(init.headers));
   const send = url.protocol === "https:" ? requestHttps : requestHttp;
-  // With "close", the daemon would close the connection after its answer, before it has read the GET that follows the
-  // request. The kernel then resets the connection, and the answer could be lost.
+  // With the header `connection: close`, the daemon would close the connection after its answer, before it has read the
+  // GET that follows the request. The kernel then resets the connection, and the answer could be lost.
   const options = {
     method,
     headers: { ...headers, connection: "keep-alive" },

@@ -95,7 +95,8 @@ export class EntrySender {
       this.#flush();
     } finally {
       clearImmediate(this.#soon);
-      // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
+      // Do not await the iterator's `return`: a generator runs `return` only after its pending `next`, which may never
+      // settle.
       if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
     }
   }

@@ -56,10 +56,10 @@ export interface Batch {
   readonly isData?: boolean;
 }
 
-/** The fields of an entry in a record. */
+/** What a record contains about its entry. */
 type Head = TarHeader & { readonly sparse?: boolean | undefined };
 
-/** Collects records in memory that can be transferred. */
+/** Collects records in memory that can be transferred to another thread. */
 export class BatchWriter {
   #bytes: Buffer = Buffer.alloc(0);
   #view: DataView = new DataView(this.#bytes.buffer);

@@ -58,7 +58,7 @@ export class Liveness {
   #isGivenUp = false;
   #wasConnected = false;
   #isReady = false;
-  /** The message with which the last silent connection was closed. */
+  /** Message of the error with which this class last closed a silent connection. */
   #silence: string | undefined;
 
   /** @param connectTimeoutMs time limit until a connection is ready */
