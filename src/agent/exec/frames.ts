@@ -39,7 +39,7 @@ interface KeptName {
   readonly execId: string;
 }
 
-/** Which kept command to attach to, and from which offset (message ExecAttach). */
+/** A request to attach to a kept command, from the given offsets of its output (message ExecAttach). */
 export interface AttachRequest extends KeptName {
   readonly stdoutOffset?: bigint | undefined;
   readonly stderrOffset?: bigint | undefined;
@@ -62,7 +62,7 @@ export interface EndRequest extends KeptName {
   readonly leftovers: boolean;
 }
 
-/** Which signal to send to which kept command (message SignalExecRequest). */
+/** A request to send a signal to a kept command (message SignalExecRequest). */
 export interface SignalRequest extends KeptName {
   readonly signal: number;
 }

@@ -2,7 +2,7 @@ import { AgentError, type ChildProcess, type Log, type ReadyCommandSpec, type Ti
 import { followToEnd, KILL, TERMINATE } from "../session/index.ts";
 import type { Readiness } from "./health.ts";
 
-/** Exit code for a timeout, the same as that of timeout(1). */
+/** Exit code that is reported if ready_cmd exceeds its timeout; timeout(1) uses the same code. */
 const TIMED_OUT_EXIT = 124;
 /** Exit codes of shells: the command was not found (127), or could not be started (126). */
 const NOT_FOUND_EXIT = 127;

@@ -40,7 +40,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** Whether this is the first part of a call of `write`. */
+  /** Whether these are the first bytes that one call of `write` has queued. */
   readonly isFirst: boolean;
 }
 
@@ -104,9 +104,9 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream` they are the whole response, and are sent when it is this
-   * stream's turn. Until then the request counts as open, so a client that does not read its responses soon reaches the
-   * limit of open requests.
+   * Sends the header fields of the response. With `endStream` they are the whole response, which is sent when the
+   * connection's other responses have had their turn. The request counts as open until it is sent, so a client that
+   * does not read its responses soon reaches the limit of open requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;

@@ -55,7 +55,7 @@ export class ThrottleQueue {
 const SLICE_BYTES = 2 * 1024;
 
 /**
- * How a connection is throttled: the queue in which it waits for its turn, and how much it may send before
+ * Throttling of a connection: the queue in which the connection waits for its turn, and how much it may send before
  * authentication.
  */
 export interface ThrottledInputOptions {

@@ -13,7 +13,7 @@ import { messageFrame, type Router } from "../rpc/index.ts";
 import { ManagementServer } from "./management.ts";
 import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
-/** Limit for the whole warm-up, whatever goes wrong. */
+/** Longest time that the whole warm-up may take, even if one of its calls hangs. */
 const LIMIT_MS = 5_000;
 /** Limit for closing the streams after the warm-up. A call of RunHook with PRE_SNAPSHOT is answered only after that. */
 const CLOSE_LIMIT_MS = 1_000;

@@ -47,7 +47,7 @@ export class Usage {
   readonly #parts: UsageParts;
   readonly #space: FileSystemSpaces;
   readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one of them, or call GetUsage instead");
-  /** A reading that is scheduled and has not begun yet. */
+  /** The next reading of the usage, which is scheduled but has not begun; undefined if none is scheduled. */
   #next: Promise<UsageReport> | undefined;
   /** Resolves when all readings of the usage that were requested earlier have ended. */
   #before: Promise<unknown> = Promise.resolve();

@@ -74,7 +74,10 @@ export class HungMounts {
     return mount && this.#hung.get(mount.fileSystem);
   }
 
-  /** Records that a file system hangs. It counts as hung until an operation on it that was given up has returned. */
+  /**
+   * Records that a file system hangs. It counts as hung until `returned` resolves, which means that an operation that
+   * hung on it has returned.
+   */
   add(mount: Mount, returned: Promise<void>): void {
     const hung = this.of(mount) ?? { mount, answers: Promise.withResolvers<void>() };
     this.#hung.set(mount.fileSystem, hung);

@@ -10,8 +10,8 @@ const TICK_MS = 500;
 /** Ticks after which an operation counts as hung (15 s). A slow disk writes half a MiB, the largest batch, in less time. */
 const HUNG_TICKS = 30;
 /**
- * Ticks after which fsync(2) counts as hung (10 min). It writes all dirty pages of a file, which may be a fifth of the
- * guest's memory, so it may take minutes on a slow disk.
+ * Ticks after which an fsync(2) counts as hung (10 min). An fsync writes all dirty pages of a file. These may be a
+ * fifth of the guest's memory, so writing them may take minutes on a slow disk.
  */
 const HUNG_SYNC_TICKS = 1_200;
 

@@ -14,8 +14,8 @@
 
 /* The child's standard streams. They decide whether the child leads a session or only a process group. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* the child gets the agent's streams, and leads a process group; see also `pipes_outputs` */
-  STREAMS_PIPES = 1,     /* the child gets a pipe for each stream, and leads a session */
+  STREAMS_INHERITED = 0, /* the child gets the agent's streams, and becomes a group leader; see also `pipes_outputs` */
+  STREAMS_PIPES = 1,     /* the child gets a pipe for each stream, and becomes a session leader */
   STREAMS_TERMINAL = 2,  /* the child gets a new terminal, which controls its session */
 };
 
@@ -31,11 +31,11 @@ struct spawn_job {
   char **cwd; /* a list whose only element is the working directory */
   enum spawn_streams streams;
   bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
-  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes nevertheless */
+  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes to the agent all the same */
   int cols, rows;
   bool iutf8; /* whether the terminal's line editing treats input as UTF-8 */
   int cgroup_fd; /* open directory of the child's cgroup, or -1 */
-  bool joins_cgroup; /* whether the child must move itself into that cgroup */
+  bool joins_cgroup; /* whether the child must move itself into the cgroup of cgroup_fd */
   bool resets_priority;
   int priority;
   char oom_score[16]; /* score that the child writes to oom_score_adj; empty if it writes none */

@@ -14,7 +14,10 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
   keptAtRestBytes: 0,
 };
 
-/** Largest number of unreleased chunks. While the receiver has this many, or one if memory is tight, reading stops. */
+/**
+ * Largest number of chunks that the receiver may keep unreleased: while it has this many (or one, if memory is tight),
+ * reading stops.
+ */
 const HELD_CHUNKS = 2;
 /**
  * Largest number of bytes per read. A chunk of this size and the header of its message together fill whole HTTP/2
