@@ -109,7 +109,10 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "open", value: { target: open, windowBytes: WINDOW_BYTES } });
   }
 
-  /** Readable calls this when its consumer takes bytes, which frees the window. */
+  /**
+   * Node calls this when the reader takes bytes. These bytes are then returned to the window, so that the agent can
+   * send more.
+   */
   override read(sizeBytes?: number): unknown {
     const bytes: unknown = super.read(sizeBytes);
     this.#returnWindow();
@@ -117,8 +120,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Corks the destination, because a frame arrives in parts of at most 16 KiB. With this, all parts that arrive in one
-   * tick of the event loop are written in one system call.
+   * Corks the destination, because a frame arrives in parts of at most 16 KiB. All parts that arrive in one tick of the
+   * event loop are then written in one system call.
    */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {

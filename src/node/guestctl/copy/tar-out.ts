@@ -21,7 +21,10 @@ import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
 const NONE = Buffer.alloc(0);
 const ZEROS = Buffer.alloc(64 * 1024);
 
-/** Writes a file or directory of the sandbox to a stream as a tar archive, in which it has the last name of its path. */
+/**
+ * Writes a file or directory of the sandbox to a stream as a tar archive. In the archive, its name is the last part of
+ * its path.
+ */
 export async function tarOut(context: CopyContext, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const { client, report, options } = context;
   const parts: TreeParts = { client, report, options, onBytes: () => undefined };

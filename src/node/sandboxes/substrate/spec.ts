@@ -35,9 +35,9 @@ export interface SandboxSpec {
    */
   readonly hypervisor?: string | undefined;
   readonly vcpus?: number | undefined;
-  /** A size with its unit, such as "1GB". */
+  /** Size of the memory, with its unit, such as "1GB". */
   readonly memory?: string | undefined;
-  /** Size of the writable layer above the image, with its unit. */
+  /** Size of the writable layer above the image, with its unit, such as "10GB". */
   readonly overlaySize?: string | undefined;
   /** Time without user activity after which `watch` removes the sandbox, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;

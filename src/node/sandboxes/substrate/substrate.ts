@@ -39,7 +39,10 @@ export interface Instance {
 export interface VolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
-  /** Size of the writable overlay over the volume, with its unit. Undefined if the instance cannot write to the volume. */
+  /**
+   * Size of the writable overlay over the volume, with its unit, such as "10GB". Undefined if the instance cannot write
+   * to the volume.
+   */
   readonly overlaySize?: string | undefined;
 }
 

@@ -13,7 +13,7 @@ export type NodeEvent =
       readonly durationMs: number;
       /** HTTP status of the answer. Undefined if there was none. */
       readonly status?: number;
-      /** Why there was no answer; undefined if there was one. */
+      /** Why the daemon has not answered. Undefined if it has. */
       readonly reason?: string;
     }
   | {
