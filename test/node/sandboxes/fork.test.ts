@@ -154,7 +154,7 @@ describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPAC
     const { message, nextStep } = await assertRefused(node.fork("taken", { name: "one" }), "SIBLING_RUNNING");
     assert.match(
       message,
-      /one could not be started while box is running, because they have the same origin: .*500 internal_error: failed/,
+      /one could not be started while box is running, because they come from the same sandbox or snapshot: .*500 internal_error: failed/,
     );
     assert.match(nextStep ?? "", /suspend or remove box/);
     assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);

@@ -177,7 +177,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate) });
     await node.create({ image: IMAGE, name: "box" });
     const { message } = await failureOf(node.standby("box", { freeze: "required" }));
-    assert.match(message, /its agent is too old to freeze it$/);
+    assert.match(message, /the agent is too old to freeze a session$/);
     await node.snapshot("box");
     assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.freeze"], "unsupported");
     assert.equal((await node.standby("box")).freeze, "unsupported");

@@ -236,7 +236,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
       const { message, nextStep } = await assertRefused(make(), "ALREADY_EXISTS");
       assert.match(
         message,
-        /named old left the ingress somebodys, which would route web\.example\.com to the new sandbox/,
+        /the ingress somebodys of an earlier sandbox old still exists, and would route web\.example\.com to the new sandbox/,
       );
       assert.match(nextStep ?? "", /sweep.*another name/);
     }

@@ -52,20 +52,20 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
     [
       "is queued",
       { digest: "", status: "pending", queue_position: 2, created_at: LONG_AGO },
-      /still being converted/,
+      /is still converting the image/,
       /wait/,
     ],
     [
       "is being pulled",
       { digest: "", status: "pulling", created_at: "2999-01-01T00:00:00Z" },
-      /still being converted/,
+      /is still converting the image/,
       /wait/,
     ],
     [
       "stays pending",
       { digest: "", status: "pending", created_at: LONG_AGO },
       /since 2026-01-02T03:04:05\.000Z/,
-      /if you gave this name to a build, use builds\/ID@DIGEST/,
+      /if this is the name of a build, use builds\/ID@DIGEST/,
     ],
     [
       "has a build's name, but not its digest",

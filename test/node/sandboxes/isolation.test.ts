@@ -55,15 +55,18 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     const resumed = (await node.get("box")).ranUnfrozen;
     assert.deepEqual([resumed?.operation, /processes_outside/.test(resumed?.problem ?? "")], ["resume", true]);
     const { awakening } = await node.snapshot("box", { name: "taken" });
-    assert.match(notFrozen(awakening), /it ran before its restore steps, with the old time;/);
+    assert.match(notFrozen(awakening), /its processes ran before the restore steps, with the old time;/);
     for (const from of ["box", "taken"]) {
       const made = await node.fork(from, { name: `twin-of-${from}` });
       assert.match(
         notFrozen(made.awakening),
-        /with the old time and the secrets of its origin; its clones may draw the same random numbers$/,
+        /with the old time and the secrets of its origin; clones of the sandbox may draw the same random numbers$/,
       );
       if (from === "box")
-        assert.match(notFrozen(made.source), /with the old time; its clones may draw the same random numbers$/);
+        assert.match(
+          notFrozen(made.source),
+          /with the old time; clones of the sandbox may draw the same random numbers$/,
+        );
       assert.equal(made.sandbox.ranUnfrozen?.operation, "fork");
     }
     assert.equal((await node.get("box")).ranUnfrozen?.operation, "fork");
@@ -76,7 +79,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { node, substrate } = place;
-    const refusal = [/prevents the freeze.* freeze "required" .*acceptUnfrozen/] as const;
+    const refusal = [/fix the freeze problem.* freeze "required".*acceptUnfrozen/] as const;
     const forked = node.fork("box", { name: "twin", env: SECRETS });
     await assertRefused(
       forked,
@@ -104,7 +107,10 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal(notFrozen(second.awakening), "no warning", "it was asked for by name");
     await node.standby("box");
     const resumed = await node.resume("box", { env: SECRETS, acceptUnfrozen: true });
-    assert.match(notFrozen(resumed), /with the old time and the previous environment variables; its clones may draw/);
+    assert.match(
+      notFrozen(resumed),
+      /with the old time and the previous environment variables; clones of the sandbox may draw/,
+    );
   });
 
   test("`guestctl sandbox` exits with 3 and marks the sandbox if freezing fails", async (t) => {

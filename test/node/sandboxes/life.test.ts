@@ -88,7 +88,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
       "standby: suspend it",
       "resume: compare the keys",
       "resume: restore it",
-      "resume: run the restore steps and POST_RESTORE, and call Health",
+      "resume: run the restore steps, run POST_RESTORE, and call Health",
     ]);
   });
 

@@ -27,7 +27,7 @@ export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
   if (entry.bootingSinceMs !== undefined) throw asleep(name, "is booting and has not answered yet");
   if (entry.runEpochMs === undefined)
-    throw asleep(name, `is ${state}, but its restore steps have not run since it was suspended`);
+    throw asleep(name, `is ${state}, but the restore steps after its last suspension have not run yet`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
   return { address: addressOf(entry, ip), credentials: node.credentials.directoryOf(name) };
 }

@@ -181,7 +181,7 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
     volumes: mounts(agent.id, volumeId),
   };
   const start = async (): Promise<Instance> => {
-    const providing = "provide the agent's volume";
+    const providing = "create the agent's volume, unless it exists";
     node.step(OPERATION, name, providing);
     await node.agents.provide((sent, total) => node.step(OPERATION, name, providing, { sent, total }));
     node.step(OPERATION, name, "create the instance");

@@ -156,7 +156,7 @@ async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEnt
   node.step("fork", name, "issue credentials");
   await node.credentials.copy(origin.name, parentOf(name));
   await node.credentials.issue(name);
-  node.step("fork", name, "fork it");
+  node.step("fork", name, "fork the instance or snapshot");
   const id = (origin.kind === "sandbox" ? origin.instanceId : origin.snapshotId) ?? "";
   const instance = await node.instances.changed(entry, () =>
     origin.kind === "sandbox" ? node.substrate.fork(id, name) : node.substrate.forkSnapshot(id, name),
@@ -185,7 +185,7 @@ async function finishFork(
   node.step(
     "fork",
     name,
-    "run the restore steps, replace the credentials, run the restore steps again and POST_RESTORE, and call Health",
+    "run the restore steps, replace the credentials, run the restore steps again, run POST_RESTORE, and call Health",
   );
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);

@@ -61,7 +61,7 @@ export function listedImage(images: readonly Image[], reference: string): Image 
 /** Creates the error for an image that was never added to the substrate. */
 export function unknownImage(name: string): SandboxError {
   const message = `the substrate has no image ${name}`;
-  const nextStep = `add it, and wait until it is ready: hypeman pull ${name}, or POST /images with {"name": "${name}"}`;
+  const nextStep = `add the image, and wait until it is ready: hypeman pull ${name}, or POST /images with {"name": "${name}"}`;
   return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
 }
 
@@ -95,11 +95,11 @@ function obstacle(
     return { problem: `${twin.name}, which has the same content, is ready`, nextStep: `use ${handle}` };
   }
   if (isQueued || Date.now() - createdMs < LONG_MS)
-    return { problem: "it is still being converted", nextStep: "wait until it is ready" };
+    return { problem: "the daemon is still converting the image", nextStep: "wait until the image is ready" };
   return {
     problem: `since ${new Date(createdMs).toISOString()}`,
     nextStep:
-      "if you gave this name to a build, use builds/ID@DIGEST of that build, because an image with the name of a build never becomes ready; otherwise, read the reason in the daemon's log",
+      "if this is the name of a build, use builds/ID@DIGEST instead, because an image never becomes ready under the name of a build; otherwise, read the reason in the daemon's log",
   };
 }
 

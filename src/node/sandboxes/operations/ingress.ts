@@ -111,7 +111,7 @@ export async function unpublish(
       `${entry.name} does not publish ${hostname}:${listenPort}; it publishes ${own}`,
     );
   }
-  node.step("unpublish", entry.name, `end the routing of ${hostname}`);
+  node.step("unpublish", entry.name, `stop routing ${hostname} to the sandbox`);
   await withdraw(node, "unpublish", entry, known);
 }
 
@@ -136,7 +136,7 @@ export async function requireUnpublished(node: DaemonParts, name: string): Promi
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
-  const message = `an earlier sandbox named ${name} left the ingress ${found.name}, which would route ${hostnames} to the new sandbox`;
+  const message = `the ingress ${found.name} of an earlier sandbox ${name} still exists, and would route ${hostnames} to the new sandbox`;
   const nextStep =
     "if this node made that ingress, run sweep, which deletes it; otherwise choose another name, or delete the ingress";
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });

@@ -32,7 +32,7 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   node.step(operation, name, "delete the credentials");
   await node.credentials.remove(name);
   await node.credentials.remove(parentOf(name));
-  node.step(operation, name, "remove it from the journal");
+  node.step(operation, name, "remove the entry from the journal");
   await node.journal.remove(name);
   // Check again, because all entries that share the volume may be removed at the same time. At the first check each of
   // them still sees the others, so none deletes the volume.
@@ -127,7 +127,7 @@ export async function createOrDiscard<Made>(
   make: () => Promise<Made>,
 ): Promise<Made> {
   const { name } = entry;
-  node.step(operation, name, "record it in the journal");
+  node.step(operation, name, "add an entry to the journal");
   await node.journal.add(entry);
   try {
     return await make();
@@ -136,7 +136,7 @@ export async function createOrDiscard<Made>(
       try {
         await discard(node, operation, node.journal.get(name) ?? entry);
       } catch (second) {
-        node.step(operation, name, `leave the rest to the next sweep: ${messageOf(second)}`);
+        node.step(operation, name, `leave the rest of the removal to the next sweep: ${messageOf(second)}`);
       }
     });
     throw error;

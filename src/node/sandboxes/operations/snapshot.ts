@@ -62,9 +62,13 @@ export async function snapshot(
 
 async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
   const { name } = entry;
-  node.step("snapshot", name, "copy the credentials of the source, which forks of the snapshot need at first");
+  node.step(
+    "snapshot",
+    name,
+    "copy the source's credentials, which a fork of the snapshot accepts until it gets new ones",
+  );
   await node.credentials.copy(source.name, name);
-  node.step("snapshot", name, "take it");
+  node.step("snapshot", name, "take the snapshot");
   const { template, bundle, cpuClass } = source.keys;
   const operation = randomUUID();
   const tags = {

@@ -45,7 +45,7 @@ const NOT_READY = /guest-agent readiness gate failed; not launching entrypoint: 
 const NOT_READY_STEP =
   "try again when the host is less busy; if it happens each time, check the daemon's kernel and initrd";
 const PANIC_STEP =
-  "try again; if it happens each time, use the console's lines to check the daemon's kernel and hypervisor";
+  "try again; if the kernel panics each time, look for the reason on the console, and check the daemon's kernel and hypervisor";
 /**
  * The line that a kernel prints if it cannot start init. Error -8 is ENOEXEC: the program is built for another
  * processor architecture.
@@ -173,8 +173,8 @@ export async function withSiblingCheck<Value>(
     const running = siblings.filter((_, index) => states[index]?.state === "Running").map((other) => other.name);
     if (running.length === 0) throw error;
     const names = running.join(", ");
-    const message = `${name} could not be started while ${names} ${running.length === 1 ? "is" : "are"} running, because they have the same origin: ${error.message}`;
-    const nextStep = `suspend or remove ${names}, and try again: under QEMU, only one sandbox of the same origin can run at a time`;
+    const message = `${name} could not be started while ${names} ${running.length === 1 ? "is" : "are"} running, because they come from the same sandbox or snapshot: ${error.message}`;
+    const nextStep = `suspend or remove ${names}, and try again: under QEMU, a sandbox and its forks can only run one at a time`;
     throw new SandboxError("SIBLING_RUNNING", message, error, { nextStep });
   }
 }

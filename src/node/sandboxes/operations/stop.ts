@@ -31,7 +31,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     const message = `${asked.refusal}; so the substrate stopped the instance without the agent, and gave the workload only 5 s to end`;
     warning = { code: "STOP_BOUNDED", message };
   } else {
-    node.step(operation, entry.name, "wait until it has ended");
+    node.step(operation, entry.name, "wait until the agent has ended");
     const isOff = ({ state }: Instance): boolean => state === "Stopped";
     if (isOff(await node.instances.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
     const message = `the agent had not exited ${MARGIN_MS} ms after the grace period of ${asked.graceMs} ms, so the substrate stopped the instance`;

@@ -387,7 +387,7 @@ export async function running(node: InstanceParts, entry: SandboxEntry): Promise
   if (state === "Unknown") throw unreached(entry.name, stateError);
   if (!isRunning(state)) throw wrongState(entry.name, state, "only a running sandbox can be suspended or stopped");
   if (entry.runEpochMs !== undefined) return;
-  const due = `the restore steps of ${entry.name} have not run since it was suspended`;
+  const due = `the restore steps after the last suspension of ${entry.name} have not run yet`;
   const why = entry.bootingSinceMs === undefined ? due : `${entry.name} is booting and has not answered yet`;
   throw new SandboxError("WRONG_STATE", `${why}; resume it first`);
 }

@@ -187,7 +187,7 @@ export class GuestAccess {
       operation,
       entry.name,
       done === undefined
-        ? "run the restore steps and POST_RESTORE, and call Health"
+        ? "run the restore steps, run POST_RESTORE, and call Health"
         : "run POST_RESTORE, and call Health",
     );
     const awakening = await whileUp({ ...instances.subject(entry), pollIntervalMs }, (signal) =>

@@ -21,7 +21,7 @@ const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Pause between two checks of whether an instance is off. */
 const POLL_INTERVAL_MS = 1_000;
 const PANICKED_STEP =
-  "the content of the sandbox's memory is lost: stop the sandbox and resume it, which boots it again; if the kernel panics each time, use the console's lines to check the daemon's kernel and hypervisor";
+  "the content of the sandbox's memory is lost: to boot the sandbox again, stop and resume it; if the kernel panics each time, look for the reason on the console, and check the daemon's kernel and hypervisor";
 /** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
 /**

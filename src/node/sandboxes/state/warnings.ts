@@ -10,7 +10,7 @@ export interface Warning {
 
 /** Why a requested freeze failed; undefined if the session was frozen, or no freeze was requested. */
 export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
-  if (report?.freeze === "unsupported") return "its agent is too old to freeze it";
+  if (report?.freeze === "unsupported") return "the agent is too old to freeze a session";
   return report?.freeze === "failed" ? `the agent reports ${printable(String(report.freezeProblem))}` : undefined;
 }
 
@@ -31,7 +31,7 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];
   const also = replaced === undefined ? "" : ` and ${replaced}`;
-  const message = `the session was not frozen before the suspension (${because}), so it ran before its restore steps, with the old time${also}; its clones may draw the same random numbers`;
+  const message = `the session was not frozen before the suspension (${because}), so its processes ran before the restore steps, with the old time${also}; clones of the sandbox may draw the same random numbers`;
   return [{ code: "NOT_FROZEN", message }];
 }
 
@@ -42,6 +42,6 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
  * @param isLate whether the session thawed by itself before its restore steps
  */
 export function ranUnfrozen(operation: string, entry: SandboxEntry, isLate = false): RanUnfrozen | undefined {
-  const problem = isLate ? "its freeze had reached its time limit" : unfrozenBecause(entry.preSnapshot);
+  const problem = isLate ? "the freeze ended too early, at its time limit" : unfrozenBecause(entry.preSnapshot);
   return problem === undefined ? entry.ranUnfrozen : { operation, atMs: Date.now(), problem };
 }

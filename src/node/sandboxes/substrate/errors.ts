@@ -9,10 +9,10 @@ import { printable } from "../../../shared/printable.ts";
  */
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
-  SNAPSHOT_INVALIDATED: "create it again: a snapshot is unusable without its image",
+  SNAPSHOT_INVALIDATED: "create the sandbox or snapshot again: it is unusable without its image",
   BUNDLE_MISMATCH:
-    "restore it under the hypervisor that it was suspended under, create it again, or accept the difference with acceptBundle",
-  CPU_CLASS_MISMATCH: "restore it on a host with the same class of processors, or create it again",
+    "use the same hypervisor and agent version as at the suspension, create the sandbox or snapshot again, or pass acceptBundle to accept the difference",
+  CPU_CLASS_MISMATCH: "use a host with the same class of processors, or create the sandbox or snapshot again",
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
     "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
@@ -27,7 +27,7 @@ export const SANDBOX_NEXT_STEPS = {
   SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,
   NOT_FROZEN:
-    'remove what prevents the freeze (the agent\'s docs explain each problem), or pass freeze "on", which suspends the sandbox even if the freeze fails',
+    'fix the freeze problem (the agent\'s docs explain each one), or pass freeze "on", which suspends the sandbox even if the freeze fails',
   RESTORE_DEGRADED:
     "read the agent's message; acceptDegraded keeps the sandbox anyway, but another guest may then draw the same random numbers",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
@@ -35,7 +35,7 @@ export const SANDBOX_NEXT_STEPS = {
     'read the agent\'s log; then suspend the sandbox with freeze "required" and resume it, or fork it again',
   AGENT_UNREACHABLE: "check the instance's console, and whether this host can reach the instance's network",
   AGENT_ENDED: "check the instance's console, where the agent reports why it ended",
-  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this one from the sandbox that has it",
+  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this hostname from the sandbox that uses it",
   INGRESS_NOT_SERVED:
     "check that the daemon's proxy runs; the proxy cannot start while another program uses its admin port (127.0.0.1:2019), its DNS port or the published port; to reload all rules, restart the daemon",
   GUEST_NOT_LISTENING:
@@ -46,10 +46,9 @@ export const SANDBOX_NEXT_STEPS = {
   SUBSTRATE_REFUSED: undefined,
   INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
   SUBSTRATE_FAILED: "read the daemon's own log, because its API does not report the reason",
-  ABORT_ERR:
-    "call the operation again, which continues or repeats it; a sweep repairs what it may have left unfinished",
+  ABORT_ERR: "call the operation again, to continue or repeat it; if you do not, a sweep cleans up after it",
   OPERATION_TIMED_OUT:
-    "call the operation again with a longer requestTimeoutMs; a sweep repairs what it may have left unfinished",
+    "call the operation again with a longer requestTimeoutMs; if you do not, a sweep cleans up after it",
   SANDBOX_BUSY:
     "wait until that operation has ended; if the process that runs it hangs, end that process and run a sweep",
   JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
@@ -86,9 +85,9 @@ const REMEDIES = {
   suspendFirst: (name: string) =>
     `boot it without env; then call sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
-    'remove what prevents the freeze (the agent\'s docs explain each problem), and suspend the sandbox again: with freeze "required" a standby or snapshot fails if the session cannot be frozen; or pass acceptUnfrozen to accept that several sandboxes may have the same secrets',
-  list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
-  elsewhere: () => "make the call on that node, or in a process that has opened that node's state directory",
+    'fix the freeze problem (the agent\'s docs explain each one), and suspend the sandbox again, with freeze "required", which fails if the session cannot be frozen; or pass acceptUnfrozen if several sandboxes may have the same secrets',
+  list: () => "sandboxes.list() lists the sandboxes of this node; connect() connects to any other agent by its address",
+  elsewhere: () => "make the call on that node, or in a process that uses the state directory of that node",
   archive: () =>
     'pass the path of the agent\'s .tar.gz archive as agent.archive; "npm run build" of the project makes dist/guest-agent-VERSION-linux-ARCH.tar.gz',
 } as const;
