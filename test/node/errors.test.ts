@@ -20,7 +20,7 @@ type Told = readonly [message: string, nextStep: string];
 type Row = readonly [who: string, told: () => Promise<Told>, message: RegExp, nextStep?: RegExp];
 
 const EXPIRED =
-  /^the agent refused your client certificate: it, or the certificate of its authority, has expired by the guest's clock \(TLS alert certificate expired\)$/;
+  /^the agent refused your client certificate: by the guest's clock, your certificate or its authority's certificate has expired \(TLS alert certificate expired\)$/;
 
 const agent = forAllTests(await startAgent());
 const directory = forAllTests(await testDirectory()).path;
@@ -198,7 +198,7 @@ const ROWS: readonly Row[] = [
       );
     },
     /certificate/,
-    /^pass the certificate of the authority that issued the agent's certificate as caPem$/,
+    /^set caPem to the certificate of the authority that issued the agent's certificate$/,
   ],
   [
     "library: a call waits for an unreachable agent",

@@ -132,5 +132,8 @@ async function listeningAgent(
     const agent = new AgentProcess(program, { ...env, SVC_GUEST_PORT: String(port) });
     if (await agent.listening()) return { agent, port };
   }
-  throw new TestAgentError("NO_FREE_PORT", `other programs took every port that was free: ${PORT_ATTEMPTS} were tried`);
+  throw new TestAgentError(
+    "NO_FREE_PORT",
+    `no free port: in ${PORT_ATTEMPTS} attempts, another program took the port before the agent`,
+  );
 }

@@ -116,7 +116,7 @@ export class KeptInput {
       throw failure(
         "ABORTED",
         "INPUT_LOST",
-        `${had}: the difference is lost, for example because the sandbox was rolled back to a snapshot`,
+        `${had}: ${-takenBytes} bytes are lost, for example because the sandbox was rolled back to a snapshot`,
       );
     }
     this.#offset = offset;

@@ -22,8 +22,8 @@ const CODES = {
     "remove certificates from the client's chain, beginning with the root: the agent accepts at most four, with 5.5 KiB in all",
   SERVER_CERTIFICATE_EXPIRED: "renew the agent's certificate, or check this host's clock",
   SERVER_CERTIFICATE_NOT_YET_VALID: "check this host's clock: the agent's certificate is not valid yet",
-  SERVER_CERTIFICATE_UNTRUSTED: "pass the certificate of the authority that issued the agent's certificate as caPem",
-  SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as serverName",
+  SERVER_CERTIFICATE_UNTRUSTED: "set caPem to the certificate of the authority that issued the agent's certificate",
+  SERVER_NAME_MISMATCH: "set serverName to the name in the agent's certificate",
   // A call.
   ABORT_ERR: "",
   AGENT_TOO_OLD: "update the agent, which may come from an old snapshot",

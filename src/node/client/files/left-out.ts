@@ -66,8 +66,8 @@ export class LeftOut {
 
   #incomplete({ files, bytes }: { readonly files: number; readonly bytes: number }): GuestError {
     const more = this.#failed > this.#first.length ? `; and ${this.#failed - this.#first.length} more` : "";
-    const entries = this.#failed === 1 ? "1 entry was" : `${this.#failed} entries were`;
-    const message = `all other entries were copied, but ${entries} not: ${this.#first.join("; ")}${more}`;
+    const entries = this.#failed === 1 ? "1 entry" : `${this.#failed} entries`;
+    const message = `${entries} could not be copied, all others were: ${this.#first.join("; ")}${more}`;
     const counts = { failed: this.#failed, unnamed: this.#unnamed, files, bytes };
     const metadata = Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, String(count)]));
     return new GuestError({ status: "FAILED_PRECONDITION", code: "COPY_INCOMPLETE", message, metadata });

@@ -128,9 +128,9 @@ function nanosecondsOf(entry: NewTreeEntry): bigint | undefined {
   }
   if (!((mtime as unknown) instanceof Date)) throw invalid(entry, "has an mtime that is not a Date");
   if (mtimeNanos !== undefined && !(Number.isInteger(mtimeNanos) && mtimeNanos >= 0 && mtimeNanos < NANOS_PER_SECOND))
-    throw invalid(entry, "has mtimeNanos that are not from 0 to 999999999");
+    throw invalid(entry, "has an mtimeNanos that is not a whole number from 0 to 999999999");
   if (mtimeSeconds !== undefined && !/^-?\d+$/.test(mtimeSeconds))
-    throw invalid(entry, "has mtimeSeconds that are not a whole number");
+    throw invalid(entry, "has an mtimeSeconds that is not a whole number");
   const { seconds, nanos } = timeField(mtime, undefined);
   if (mtimeSeconds !== undefined && !isDate({ seconds }))
     return BigInt(mtimeSeconds) * NS_PER_SECOND + BigInt(mtimeNanos ?? 0);

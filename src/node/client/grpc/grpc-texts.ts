@@ -87,7 +87,7 @@ const CERTIFICATE_ALERT = new RegExp(
 );
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["unknown ca", "it was not issued by an authority that the agent trusts"],
-  ["certificate expired", "it, or the certificate of its authority, has expired by the guest's clock"],
+  ["certificate expired", "by the guest's clock, your certificate or its authority's certificate has expired"],
   ["unsupported certificate", "it is not a client certificate"],
   ["certificate required", "there is none"],
 ]);

@@ -311,7 +311,7 @@ async function finished(
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
-      "the session stays frozen, because the agent refused a spec file: a thawed session would use the environment variables from before the restore";
+      "the agent rejected a changed spec file, so the session stays frozen; otherwise its processes would run with the environment variables from before the restore";
     throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
   }
   let dutiesDoneMs = atMs;

@@ -30,7 +30,7 @@ export class CopyThread implements Disposable {
     this.#worker.on("message", onReport);
     this.#worker.on("error", onFailure);
     this.#worker.on("exit", () => {
-      if (!this.#isDisposed) onFailure(new Error("the thread for local files ended early"));
+      if (!this.#isDisposed) onFailure(new Error("the thread that reads and writes local files ended early"));
     });
   }
 

@@ -125,7 +125,7 @@ class Unpacking {
     if (this.#failure !== undefined || this.#isEnded) return;
     this.#failure = { error };
     this.#sender.stop();
-    this.#thread.send({ kind: "end", error: { type: "Error", message: "the source of the entries failed" } });
+    this.#thread.send({ kind: "end", error: { type: "Error", message: "the stream of entries failed" } });
     this.#cleanUp = setTimeout(() => this.#end(() => this.#reject(error)), CLEAN_UP_MS);
   }
 
