@@ -347,7 +347,10 @@ describe("client.files.upload and download", () => {
       const copied = hostile.client.files.download("/any", directory.at("back"));
       const { message, code } = await failureOf(copied);
       assert.match(message, says);
-      assert.equal(code, /could not be copied, all others were/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE");
+      assert.equal(
+        code,
+        /could not be copied, all others were/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE",
+      );
       if (!/without a file/.test(String(says)))
         assert.equal(existsSync(directory.at("back/file")), false, String(says));
     }

@@ -94,7 +94,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     const error = { code: "WRONG_STATE", message: "box sleeps (Standby)", next_step };
     assert.deepEqual(JSON.parse(asleep.stderr), { error });
     await substrate.instances.restore(substrate.instances.get("box"));
-    await refused(["health", "--sandbox", "box"], /its restore steps have not run.*guestctl sandbox resume box\n$/);
+    await refused(["health", "--sandbox", "box"], /restore steps .* have not run yet.*guestctl sandbox resume box\n$/);
     await node.resume("box");
     assert.equal((await run("health", "--sandbox", "box")).exitCode, 0);
     await node.stop("box");
@@ -106,7 +106,10 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
       await assert.rejects(hasty.resume("box"), { code: "AGENT_UNREACHABLE" });
     }
-    await refused(["health", "--sandbox", "box"], /: box is booting .*; run this first: guestctl sandbox resume box\n$/);
+    await refused(
+      ["health", "--sandbox", "box"],
+      /: box is booting .*; run this first: guestctl sandbox resume box\n$/,
+    );
     assert.match((await run("sandbox", "ls")).stdout, /^box +(Initializing|Running), booting /m);
     await node.resume("box");
   });

@@ -32,7 +32,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl pull alpine", /"guestctl sandbox images" lists images/],
   ["guestctl explain exec", /"guestctl COMMAND --help" describes a command/],
   ["guestctl -v=6 version", /^guestctl: +\d[^]*address 127[^]*agent: +\d/],
-  ["guestctl exec --privileged id", /unknown option --privileged; a command has the capabilities of the agent/],
+  ["guestctl exec --privileged id", /unknown option --privileged; every command has the capabilities of the agent/],
   ["guestctl exec deploy/web -- ls", /if web is a sandbox: guestctl exec --sandbox web -- ls/],
   ["guestctl logs --previous", /unknown option --previous; the agent ends together with the workload/],
   [
@@ -50,7 +50,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl metrics", /"guestctl usage --metrics" prints/],
   [
     "guestctl cp box:/etc/hostname .",
-    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls lists the sandboxes of this node; -H chooses/,
+    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls lists the sandboxes of this node; -H ADDRESS chooses/,
   ],
   ["guestctl kill -s HUP build", /^ \(0\)$/],
   ["guestctl stop -t 5 build", /"guestctl end NAME" ends a kept command \(--grace 5s\)/],

@@ -237,7 +237,7 @@ describe("guestctl health", () => {
     assert.match(thawed.stdout, /^session: +thawed without restore steps: .*"guestctl restore"$/m);
     const late = await runGuestctl(["restore-sequence", "--no-time"], env);
     assert.equal(late.exitCode, 1);
-    assert.match(late.stdout, /^session: +the session had thawed before these restore steps$/m);
+    assert.match(late.stdout, /^session: +was frozen, but thawed before these restore steps$/m);
     assert.match(late.stderr, /^guestctl: warning: the session ran before these restore steps/m);
   });
 

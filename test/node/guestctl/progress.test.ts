@@ -55,7 +55,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
       .map((line) => (JSON.parse(line) as { progress: Step }).progress);
     assert.equal(typeof (JSON.parse(stdout) as { readonly duration_ms: unknown }).duration_ms, "number");
     const upload = steps.find(({ bytes }) => bytes !== undefined);
-    assert.equal(upload?.step, "provide the agent's volume");
+    assert.equal(upload?.step, "create the agent's volume, unless it exists");
     assert.ok((upload.bytes?.sent ?? 0) > 0 && (upload.bytes?.total ?? 0) > 2 ** 20, JSON.stringify(upload));
   });
 });

@@ -100,7 +100,7 @@ function overview({ name, about, commands, notes, statuses, examples }: GroupPar
     `Usage: guestctl ${name} COMMAND [options]`,
     about,
     [...commands].map(([verb, { summary }]) => `  ${verb.padEnd(width)}${summary}`).join("\n"),
-    `"guestctl ${name} COMMAND --help" has the options and examples of each.`,
+    `"guestctl ${name} COMMAND --help" shows the options and examples of a command.`,
     notes,
     `Exit status: ${statuses}`,
     examplesText(examples),

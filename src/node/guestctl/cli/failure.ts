@@ -161,17 +161,17 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
     '"guestctl attach" attaches to the command with this name, "guestctl end" ends it and frees its name',
   KEEP_UNSUPPORTED: "update the agent, or run the command without --name",
   SERVER_CERTIFICATE_UNTRUSTED: "put the certificate of the authority that issued the agent's certificate into ca.pem",
-  SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as --server-name",
+  SERVER_NAME_MISMATCH: "set --server-name to the name in the agent's certificate",
   TOO_MANY_KEPT_BYTES: '"guestctl execs" lists the kept commands, "guestctl end" removes one with its output',
   TOO_MANY_KEPT_EXECS: '"guestctl execs" lists the kept commands, "guestctl end" ends and removes one',
   UNAUTHENTICATED:
     "put the current token of this instance into the directory of --credentials; a restore may have replaced the old token",
   // Codes of the sandbox library.
   BUNDLE_MISMATCH:
-    "resume it under the hypervisor that it was suspended under, create it again, or accept the difference with --accept-bundle",
+    "use the same hypervisor and agent version as at the suspension, create the sandbox or snapshot again, or pass --accept-bundle to accept the difference",
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, run a sweep with --take-over",
   NOT_FROZEN:
-    "remove what prevents the freeze (the agent's docs explain each problem), or use --freeze on, which suspends the sandbox even if the freeze fails",
+    "fix the freeze problem (the agent's docs explain each one), or use --freeze on, which suspends the sandbox even if the freeze fails",
   RESTORE_DEGRADED:
     "the message lists what the agent could not do; --accept-degraded keeps the fork anyway, but another guest may then draw the same random numbers",
 };
@@ -187,8 +187,8 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   suspendFirst: (name) =>
     `boot it without --env; then run guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem), and suspend the sandbox again: with --freeze required a standby or snapshot fails if the session cannot be frozen; or pass --accept-unfrozen to accept that several sandboxes may have the same secrets",
-  list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
+    "fix the freeze problem (the agent's docs explain each one), and suspend the sandbox again, with --freeze required, which fails if the session cannot be frozen; or pass --accept-unfrozen if several sandboxes may have the same secrets",
+  list: () => "guestctl sandbox ls lists the sandboxes of this node; -H ADDRESS chooses any other agent",
   elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
   archive: () =>
     'name the agent\'s .tar.gz archive with --agent or GUESTCTL_AGENT; "npm run build" of the project makes dist/guest-agent-VERSION-linux-ARCH.tar.gz',

@@ -194,7 +194,7 @@ export const OTHER_OPTIONS: Hints = [
   ["--login --username", "-u USER runs as another user"],
   [
     "--namespace --container --context --kubeconfig --all-namespaces --pod",
-    "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address",
+    "--sandbox NAME chooses a sandbox of this node; -H ADDRESS chooses any other agent",
   ],
 ];
 
@@ -210,7 +210,7 @@ export const LEADING_OPTIONS: Hints = [
   ["-i --identity", "-c DIR names the directory with keys and certificates"],
   ["-F", 'see "guestctl help connection" for how to reach an agent'],
   ["-l", '"guestctl exec -u USER" runs as another user'],
-  ["-n", "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address"],
+  ["-n", "--sandbox NAME chooses a sandbox of this node; -H ADDRESS chooses any other agent"],
   ["-t -it -ti -tt", '"guestctl exec -it -- COMMAND" runs a command in a terminal'],
 ];
 

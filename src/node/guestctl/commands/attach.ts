@@ -26,7 +26,7 @@ runs in a terminal, guestctl shows only new output, and makes the program redraw
 forwards all other signals to the command. If the connection is lost, guestctl tries to reconnect for ten minutes, or
 without a time limit if the command is connected to your terminal.
 With --json, the same events as those of "exec --name --json".`,
-  statuses: `the same as those of "exec"; also 125 if another client has attached to the command.`,
+  statuses: `the same exit statuses as "exec"; also 125 if another client has attached to the command.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],

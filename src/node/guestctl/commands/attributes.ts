@@ -10,7 +10,7 @@ import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../connect
 import { attributesObject } from "./schema.ts";
 
 export const RECURSIVE_OPTION = {
-  recursive: { short: "R", help: "also change everything below, except links and other file systems" },
+  recursive: { short: "R", help: "also change everything below each directory, except links and other file systems" },
 } as const;
 
 /** Computes an entry's new attributes from its current ones. */

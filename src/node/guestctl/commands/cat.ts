@@ -11,7 +11,7 @@ export const cat: Command = defineCommand({
   },
   notes:
     'With --json, prints one object per line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
-  statuses: "0 if all was printed, 125 if guestctl failed; everything before the failure has been printed.",
+  statuses: "0 if all files were printed, 125 if guestctl failed; everything before the failure has been printed.",
   examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
   takesRawNames: [],
   takes: { some: "a path" },

@@ -10,7 +10,8 @@ image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes:
     'With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 if all were changed, 1 if chmod reports an entry that could not be changed, 125 if guestctl failed.",
+  statuses:
+    "0 if all entries were changed, 1 if some could not be changed (chmod reports them), 125 if guestctl failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],
   takes: "anything",

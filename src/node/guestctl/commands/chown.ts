@@ -11,7 +11,8 @@ a directory are not changed. Requires no program in the image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes:
     'With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 if all were changed, 1 if chown reports an entry that could not be changed, 125 if guestctl failed.",
+  statuses:
+    "0 if all entries were changed, 1 if some could not be changed (chown reports them), 125 if guestctl failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
   takesRawNames: [],
   takes: "anything",

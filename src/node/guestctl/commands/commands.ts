@@ -17,7 +17,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       entry("logs", "show the output of the workload", async () => (await import("./logs.ts")).logs),
       entry(
         "rsh",
-        "run a command line; other tools can use it instead of ssh",
+        "run a command line, as a replacement for ssh in tools such as rsync",
         async () => (await import("./rsh.ts")).rsh,
       ),
     ],

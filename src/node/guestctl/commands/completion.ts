@@ -25,7 +25,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
       },
     },
     notes: 'With --json, one object: "shell" and "script"; or "kind" and "offers".',
-    statuses: "0 if it was printed, 125 if guestctl failed.",
+    statuses: "0 if the script was printed, 125 if guestctl failed.",
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion zsh > ~/.zfunc/_guestctl"],
     takes: "anything",
     completes: [SHELLS, "nothing"],

@@ -67,11 +67,11 @@ ACLs are not copied, not even with -a.`,
     "fail-fast": { help: "end the copy at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `At a terminal, a long copy shows its progress, and at the end how long it took and up to 20 of the entries that were
-left out. After a lost connection the copy reconnects up to ten times, and tries for up to 30 s each time; the copy of
-an archive fails instead.
-With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms". An
-archive on standard output cannot be combined with --json.`,
+  notes: `At a terminal, a long copy shows its progress. When the copy has ended, cp prints its duration, and names up to
+20 of the entries that were left out. If the connection is lost, cp reconnects up to ten times, and tries for up to
+30 s each time. The copy of an archive does not reconnect: it fails.
+With --json, prints one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and
+"duration_ms". An archive on standard output cannot be combined with --json.`,
   statuses: "0 if everything was copied, 1 if something was left out (cp reports it), 125 if guestctl failed.",
   examples: [
     "cp app.py :/srv/app.py",
@@ -102,7 +102,7 @@ archive on standard output cannot be combined with --json.`,
     ],
     [
       "-i --interactive",
-      "cp never asks for confirmation, but -n leaves existing files unchanged; -c DIR names the directory with the credentials",
+      "cp never asks for confirmation; to leave existing files unchanged, use -n; to name a directory with credentials, use -c DIR",
     ],
     ["-b --backup --suffix", "no backups are made; -n leaves existing files unchanged"],
     ["-s --symbolic-link --link", 'no links are made; "guestctl exec -- ln" makes one in the sandbox'],

@@ -26,7 +26,7 @@ a warning says so.`,
   notes: `With --json, prints one object with "forgotten", "exit" (with the fields of "guestctl exec --json"), "duration_ms" and
 "leftovers_ended". If the command had already ended, "leftovers_ended" is the number of its leftover processes that the
 agent has ended now; "leftovers_unknown" is true if the agent cannot find such processes.`,
-  statuses: "0 if it was ended and removed, 125 if guestctl failed.",
+  statuses: "0 if the command was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],

@@ -31,7 +31,7 @@ const OPTIONS = {
   tty: {
     short: "t",
     multiple: true,
-    help: "run in a pseudo-terminal, connected to the local terminal with -i; -tt forces it even if standard input is not a terminal",
+    help: "run the command in a pseudo-terminal; -it connects it to the local terminal, -tt makes one even if standard input is not a terminal",
   },
   ...ESCAPE_OPTION,
   env: {
@@ -76,7 +76,7 @@ const OPTIONS = {
   },
   "awake-for": {
     argument: "DURATION",
-    help: "kept command: count as user activity while it runs, for at most this long",
+    help: "kept command: while it runs, the sandbox does not count as idle, but for at most this long",
   },
   linger: {
     argument: "DURATION",
@@ -123,12 +123,12 @@ command.`,
     ["-l", "-u USER runs as another user"],
     ["-f --filename", "--sandbox NAME chooses a sandbox; COMMAND follows the options"],
     ["--pod-running-timeout", "--connect-timeout DURATION limits the wait for a connection"],
-    ["--cap-add --cap-drop", "a command has the capabilities of the agent; -u USER runs it as another user"],
+    ["--cap-add --cap-drop", "every command has the capabilities of the agent; to run it as another user, use -u USER"],
     ["-p", "to forward a port: guestctl forward 8080:80"],
     ["-n", "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox"],
     ["-q --quiet", "leave the option out: exec prints only the command's output, unless something fails"],
-    ["--privileged", "a command has the capabilities of the agent; -u root runs it as root"],
-    ["--rm", "a command that has ended leaves nothing behind anyway"],
+    ["--privileged", "every command has the capabilities of the agent; to run it as root, use -u root"],
+    ["--rm", "leave the option out: a command that has ended leaves nothing behind"],
   ],
   advice: adviceFor,
   async run({ values, positionals }, host) {

@@ -12,7 +12,7 @@ were not removed with "end". Does not count as user activity.`,
   notes: `With --json, prints one object per line, with the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
 "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
 "stdin_closed", and, once the command has ended, "exit" with the fields of "guestctl exec --json".`,
-  statuses: "0 if they were listed, 125 if guestctl failed.",
+  statuses: "0 if the commands were listed, 125 if guestctl failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
   hints: [["-a --all", "execs always lists all kept commands, also those that have ended"]],
   async run({ values }, host) {

@@ -38,7 +38,7 @@ on 127.0.0.1 and ::1.`,
 continue. When the agent no longer accepts the credentials, for example after a restore, guestctl reads the credentials
 and the sandbox's address again.
 With --json, prints one object per line: "host", "port" and "target"; failures have "error".`,
-  statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed.",
+  statuses: "0 if SIGINT or SIGTERM ended guestctl, 125 if guestctl failed.",
   examples: [
     "forward 8080:80",
     "forward --wait 3000 0.0.0.0:9229:9229",
@@ -150,7 +150,7 @@ export const connect: Command = defineCommand({
 direction ends separately; guestctl exits after both, or at a terminal when the sandbox's side ends. It can be the
 ProxyCommand of ssh(1).`,
   options: CONNECTION_OPTIONS,
-  statuses: "0 if both sides have ended, 125 if guestctl failed.",
+  statuses: "0 if the connection has ended in both directions, 125 if guestctl failed.",
   examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
   hints: [["-W", "write the port without -W: guestctl connect 22"]],

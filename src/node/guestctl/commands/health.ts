@@ -43,7 +43,8 @@ reconnects with the current address and credentials. Does not count as user acti
 With --json and --watch, prints one line with an object for each check. It has "time" and "state". If "state" is "up",
 the object also has "round_trip_ms", "clock_error_ms" (the guest's time minus the host's), "agent_version",
 "address_in_use" and "health"; if "state" is "lost", it has "error".`,
-  statuses: "0 if it is ready, 1 if not, 125 if it did not answer. With --watch, the last check determines the status.",
+  statuses: `0 if the workload is ready, 1 if it is not ready, 125 if the agent did not answer. With --watch, the last
+check determines the status.`,
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
     "health --sandbox box",
@@ -119,7 +120,7 @@ export const version: Command = defineCommand({
 as user activity.`,
   options: { client: { help: "print only the version of guestctl" }, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object: "client" and "agent" (null if unknown).',
-  statuses: "0 if it was printed, 125 if there was no answer.",
+  statuses: "0 if the versions were printed, 125 if there was no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
     // Print guestctl's version first, because it is useful even if the connection fails.

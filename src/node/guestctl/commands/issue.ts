@@ -15,7 +15,7 @@ client certificate, and an instance token. They are valid from 1970 on, for gues
   },
   notes: `The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
 With --json, one object: "folder", "not_after", and "agent_variables" (names and values for the agent's environment).`,
-  statuses: "0 if they were issued, 125 if guestctl failed.",
+  statuses: "0 if the credentials were issued, 125 if guestctl failed.",
   examples: ["issue ./creds", "issue --days 7 --force ./creds"],
   takes: { one: "one directory" },
   completes: ["directory", "nothing"],

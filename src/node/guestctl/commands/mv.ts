@@ -13,7 +13,7 @@ atomic, and works only within one file system. Requires no program in the image.
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, prints one object per line: "path" and "new_path".',
-  statuses: "0 if all were moved, 125 if guestctl failed.",
+  statuses: "0 if all sources were moved, 125 if guestctl failed.",
   examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
   takesRawNames: [],
   takes: { some: "sources and a destination" },

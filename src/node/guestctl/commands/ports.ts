@@ -31,9 +31,14 @@ with +.
 With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. A response
 with "full" has all open ports and replaces earlier responses, for example after a restore. "scope" is "loopback",
 "any", or "address" if the port can be reached at that address only.`,
-  statuses: "0 if they were listed, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
+  statuses: "0 if the ports were listed, or if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["ports", "ports --watch --json"],
-  hints: [["-l -t -n -p --listening --tcp", "ports always lists the listening TCP ports with their processes"]],
+  hints: [
+    [
+      "-l -t -n -p --listening --tcp",
+      "leave the option out: guestctl ports lists exactly the listening TCP ports and their processes",
+    ],
+  ],
   async run({ values }, host) {
     if (values.watch === true) {
       return watchUntilSignal(

@@ -34,7 +34,7 @@ command line, COMMAND LINE has the name of the process in brackets: the process 
 With --json, prints one object per line, with the fields of the schema (SessionProcess): "pid", "start_ticks",
 "parent_pid", "uid", "user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and
 "command", which has "kind" ("workload", "kept" or "attached"), "name", "exec_id", "pid" and "client".`,
-  statuses: "0 if they were listed, 125 if guestctl failed.",
+  statuses: "0 if the processes were listed, 125 if guestctl failed.",
   examples: ["ps", "ps server", "ps --json | jq -r 'select(.user == \"root\") | .pid'"],
   takes: "anything",
   advice: processAdvice,

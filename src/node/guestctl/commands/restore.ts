@@ -147,8 +147,8 @@ and calls Health. If the guest's clock is then off by more than 50 ms, runs the 
   notes: `With --json, prints one object. "duties", "hook" and "health" have the fields that "guestctl restore", "guestctl hook"
 and "guestctl health" print with --json. "thawed_without_duties" is true if the session was frozen, but ran before the
 restore steps. "clock_error_ms" is the guest's time minus the host's, after all steps. If the restore steps ran a second
-time, "repeated" has the "duties" of the second time, and the "clock_error_ms" that was the reason; otherwise it is
-null. "duration_ms" is the time that everything took.`,
+time, "repeated" has the "duties" of the second time, and the "clock_error_ms" that made it necessary; otherwise
+"repeated" is null. "duration_ms" is the duration of the whole sequence.`,
   statuses: `0 if everything succeeded; 1 if a restore step failed, the session ran before the restore steps, the clock
 is off by more than 100 ms, the hook failed, or the workload is not ready; 125 if guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
@@ -212,7 +212,7 @@ function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
     ["clock", withTime ? clock : "left alone"],
     ["degraded", degraded === "" ? "no" : degraded.replaceAll(";", ", ")],
     ...(response.thawedWithoutDuties
-      ? [["session", "the session had thawed before these restore steps"] as const]
+      ? [["session", "was frozen, but thawed before these restore steps"] as const]
       : []),
   ];
 }

@@ -23,7 +23,7 @@ export const stat: Command = defineCommand({
   },
   notes: `With --json, prints one object per line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text),
 "mode" (number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
-  statuses: "0 if all were described, 125 if guestctl failed.",
+  statuses: "0 if all paths were described, 125 if guestctl failed.",
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
   takesRawNames: [],
   takes: { some: "a path" },

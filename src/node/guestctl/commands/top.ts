@@ -73,13 +73,13 @@ until you press q or it gets SIGINT or SIGTERM; otherwise it prints one table. N
 table; the first table covers a second. The other columns are those of "guestctl ps".
 With --json, one object for each table: "uptime_us", "truncated", and "processes" with the fields of "guestctl ps
 --json" and "cpu_percent".`,
-  statuses: "0 if it was shown, or if q, SIGINT or SIGTERM ended it; 125 if guestctl failed.",
+  statuses: "0 if the table was shown, or if q, SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["top", "top -n 3 -d 5s", "top --json | jq -r '.processes[0].args[0]'"],
   takes: "anything",
   advice: processAdvice,
   completes: ["exec"],
   hints: [
-    ["-p --pid", "process ids are arguments: guestctl top PID"],
+    ["-p --pid", "give process ids without an option: guestctl top PID"],
     ["-u -U --user", 'filter "guestctl top --json" with jq, by "user"'],
     ["-o", "the table is sorted by CPU time used; --json prints JSON"],
     ["--sort-by", "the table is sorted by CPU time used"],

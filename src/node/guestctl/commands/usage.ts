@@ -32,7 +32,7 @@ report.
 With --json, prints one object per report, with the fields of the schema (GuestUsage). Counters begin at the boot.
 Values that the guest does not know are absent. With --watch, every report after the first also has "cpu_busy_percent",
 the share of busy time since the previous report.`,
-  statuses: "0 if it was shown, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
+  statuses: "0 if the usage was shown, or if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
   hints: [["--no-stream", "usage prints one report, unless --watch is given"]],
   async run({ values }, host) {

@@ -32,7 +32,7 @@ again.
 With --json, prints one object per line: "event", "path", "new_path" and "directory"; "errno" if changes below a
 directory cannot be reported; "raw_path" and "raw_new_path" (base64) if a path is not UTF-8. The first event is "ready":
 the watch is active.`,
-  statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed or the directory was removed.",
+  statuses: "0 if SIGINT or SIGTERM ended guestctl, 125 if guestctl failed or the directory was removed.",
   examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
   takes: { one: "the path of one directory" },
   completes: ["path"],

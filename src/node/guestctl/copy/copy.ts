@@ -202,7 +202,7 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
   }
   const within = remote > 0 && isRemote(destination) ? '; to copy within it: "guestctl exec -- cp"' : "";
   throw new UsageError(
-    `cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts${within}`,
+    `cp copies either to or from the sandbox: either the destination or every source must begin with a colon, as in :/etc/hosts${within}`,
   );
 }
 

@@ -38,7 +38,9 @@ function nodeLines(status: NodeStatus): ReportLine[] {
   });
   return [
     ["daemon", `answers; version ${daemonVersion}${api}`],
-    ...(hasCapabilities ? startable : [["hypervisors", "not known: the daemon has no /capabilities"] as const]),
+    ...(hasCapabilities
+      ? startable
+      : [["hypervisors", "not known: the daemon's API has no endpoint /capabilities"] as const]),
     ["processors", `${vcpus}, ${used.vcpus} in use`],
     ["memory", `${sizeWords(memoryBytes)}, ${sizeWords(used.memoryBytes)} in use`],
     ...credentialLines(status),

@@ -6,7 +6,7 @@ export const ENVIRONMENT_OPTIONS = {
     short: "e",
     multiple: true,
     argument: "NAME=value",
-    help: "set a variable; NAME alone copies it from guestctl's environment, which keeps it out of arguments that other users can read",
+    help: "set a variable; NAME without a value takes the value from guestctl's environment, so that other users cannot read it in the arguments",
   },
   "env-file": {
     multiple: true,
@@ -22,7 +22,7 @@ export const RESTORE_OPTIONS = {
     help: "restore even if the hypervisor or the agent version has changed since the suspension",
   },
   "accept-unfrozen": {
-    help: "with --env, continue even if the session was not frozen, and its processes may have used the old secrets",
+    help: "with --env, continue even if the session was not frozen, so that its processes may have used the old secrets",
   },
   "min-agent": {
     argument: "VERSION",

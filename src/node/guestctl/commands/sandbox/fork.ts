@@ -15,8 +15,9 @@ import { defineVerb, RESTORE_STATUSES, variablesOf } from "./verb.ts";
 export const fork: Subcommand = defineVerb({
   summary: "make another sandbox from a sandbox or a snapshot",
   usage: ["fork NAME [--name FORK] [-e NAME=value]..."],
-  about: `Makes another sandbox from a sandbox or a snapshot. The fork has its own credentials and random numbers, and may have
-its own variables. A running source is suspended during the fork, and resumed afterwards.`,
+  about: `Makes another sandbox from a sandbox or a snapshot. The fork gets new credentials, and its random number
+generators are reseeded. With -e, it also gets other variables. A running source is suspended during the fork, and
+resumed afterwards.`,
   options: {
     name: { argument: "FORK", help: "name of the fork (default: a random one)" },
     ...ENVIRONMENT_OPTIONS,

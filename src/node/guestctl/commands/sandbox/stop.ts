@@ -8,12 +8,12 @@ export const stop: Subcommand = defineVerb({
   about: `Shuts a sandbox down: the workload gets SIGTERM and a grace period, and then the VM ends. The disk is kept, and
 "guestctl sandbox start" boots the sandbox again.`,
   options: WAIT_OPTION,
-  statuses: "0 if it has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
+  statuses: "0 if the sandbox has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
   examples: ["stop box"],
   hints: [
     [
       "-t --time --timeout -s --signal",
-      "the workload gets SIGTERM and the time of its stop_grace_ms; --wait DURATION limits how long stop waits",
+      "the workload gets SIGTERM, and SIGKILL after its stop_grace_ms; --wait DURATION limits how long guestctl waits",
     ],
   ],
   takes: { one: "the name of one sandbox" },

@@ -53,7 +53,7 @@ interface VerbParts<Own extends Options> {
   run(call: VerbCall<Own>): Promise<Answer | number>;
 }
 
-const STATUSES = "0 if it was done, 125 if guestctl failed.";
+const STATUSES = "0 if the command succeeded, 125 if guestctl failed.";
 /** Exit statuses of commands that suspend or restore sandboxes. */
 export const RESTORE_STATUSES = `0 if the command succeeded, even if the guest's clock is off by less than a second;
 1 if a hook or a restore step failed, or the workload is not ready (see the warnings);

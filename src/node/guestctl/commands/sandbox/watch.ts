@@ -3,10 +3,10 @@ import { FREEZE_OPTION, TIMEOUT_OPTION, WAIT_OPTION } from "../../sandbox/index.
 import { defineVerb } from "./verb.ts";
 
 export const watch: Subcommand = defineVerb({
-  summary: "check all sandboxes, and carry out idle actions and time limits",
+  summary: "check all sandboxes, run their idle actions, and enforce their time limits",
   usage: ["watch [--poll DURATION]"],
-  about: `Checks the health of all sandboxes until a signal ends it, and carries out their idle actions (--idle-action) and time
-limits (--ttl). An action that has begun is completed.`,
+  about: `Checks the health of all sandboxes until a signal ends guestctl. Runs their idle actions (--idle-action), and enforces
+their time limits (--ttl). An action that has begun is completed.`,
   options: {
     poll: { argument: "DURATION", help: "time between two checks of a sandbox (default 5s)" },
     ...FREEZE_OPTION,
@@ -14,7 +14,7 @@ limits (--ttl). An action that has begun is completed.`,
     ...WAIT_OPTION,
   },
   notes: "Prints one line for each event on standard output, with --json as an object.",
-  statuses: "0 if a signal ended it, 125 if guestctl failed.",
+  statuses: "0 if a signal ended guestctl, 125 if guestctl failed.",
   examples: ["watch", "watch --poll 30s --json"],
   takes: "nothing",
   isEndless: true,
