@@ -97,7 +97,7 @@ it is the workload's command. Without a command, --process or the image says wha
     // Reject a path in place of the image, because it is probably the argument of docker's -v HOST:GUEST.
     if (/^[./]/.test(image))
       throw new UsageError(
-        `${image} is a path, but must be the name of an image; -v is short for --verbose here: guestctl cannot mount a directory of the host; copy files with "guestctl cp"`,
+        `${image} is a path, but must be the name of an image; -v is short for --verbose, not for a volume: guestctl cannot mount a directory of the host; copy files with "guestctl cp"`,
       );
     const args = words[0] === "--" ? words.slice(1) : words;
     if (words[0] !== "--" && words[0]?.startsWith("-"))
