@@ -5,15 +5,14 @@ export const HELP: string = `guest-agent ${AGENT_VERSION}
 Runs inside a sandbox. Without arguments it starts the agent, which environment variables configure (SVC_*, see
 docs/agent/operations.md).
 
-  run               start the agent, as without arguments, for a host that requires a command in place of the
-                    one in the image
+  run               start the agent, as without arguments; for hosts that require an explicit command
   bridge [SOCKET]   connect standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
   check [--json]    report what the agent can do in this guest; exits with 1 if something is limited
   check --config [--json]
                     check the SVC_* variables and their files without starting anything; exits with 78 on a fault
   probe [--ready] [SOCKET]
-                    ask a running agent whether it is alive, or whether its workload is ready, over its
-                    SVC_PROBE_SOCKET: exit status 0 or 1, for probes of Kubernetes and health checks of Docker
+                    ask a running agent over its SVC_PROBE_SOCKET whether it is alive, or with --ready whether its
+                    workload is ready; exits with 0 (yes) or 1 (no); for Kubernetes probes and Docker health checks
   install DIR       copy the agent into a directory, which is created if missing; for Kubernetes init containers
   --version         print the version
   --help            print this

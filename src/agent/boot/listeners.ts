@@ -103,7 +103,9 @@ export class Listeners {
     this.#capabilities = capabilities;
     if (credentials.tls !== undefined) {
       if (addon.boundHandshakes() !== 1) {
-        log.warn("handshakes_unbounded", { consequence: "any client that reaches the port can keep the agent busy" });
+        log.warn("handshakes_unbounded", {
+          consequence: "any client that reaches the port, even one without a certificate, can keep the agent busy",
+        });
       }
       if (addon.relaxCertificateChecks() !== 1) {
         log.warn("certificate_times_enforced", {

@@ -69,7 +69,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       !isAtLeast(kernel, NEWEST),
       kernel,
       "this kernel has every feature that the agent uses",
-      "older than 5.14: a command's processes are found by walking /proc, so a process that detaches completely is not killed",
+      "older than 5.14: a command's processes are found by walking /proc, which misses daemons, so they are not killed",
     ),
     // A system call may be missing even if the kernel has it: seccomp filters of older container runtimes refuse newer
     // calls.
@@ -78,7 +78,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       Object.keys(systemCalls).join(", "),
       "commands start in their own cgroup, without inherited descriptors",
-      "a slower fallback is used; allow these calls in the guest's seccomp filter, or use a newer kernel",
+      "the agent uses slower system calls instead; allow these calls in the guest's seccomp filter, or use a newer kernel",
     ),
     check(
       "user",
@@ -105,7 +105,9 @@ export function checkGuest(facts: GuestFacts): Check[] {
       name: "seccomp",
       ok: true,
       found: hasSeccompFilter ? "a filter" : "no filter",
-      meaning: hasSeccompFilter ? "the other lines show which calls the filter refuses" : "no system call is filtered",
+      meaning: hasSeccompFilter
+        ? "the other lines of this report show what the filter refuses"
+        : "no system call is filtered",
     },
     {
       name: "vsock",
@@ -148,7 +150,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "cgroups",
       cgroups.refusal,
       cgroups.controllers.length > 0 ? `version 2: ${cgroups.controllers.join(" ")}` : "version 2, no controllers",
-      `each command has its own cgroup, so all of its processes can be killed; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
+      `each command has its own cgroup, so all of its processes can be killed; the agent ${cgroups.controllers.includes("memory") ? "reports" : "cannot report"} whether the kernel's OOM killer killed a command`,
       "a command's processes are found by walking /proc, which misses daemons. Mount cgroup2 writable, or give the agent CAP_SYS_ADMIN",
     ),
     check(

@@ -51,7 +51,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
 }
 
 const NO_AUTHORITY =
-  "names a file that has no CA certificate, that is, none with basicConstraints CA:TRUE; every client would be refused";
+  "names a file without a CA certificate (basicConstraints CA:TRUE), so every client would be refused";
 
 /** Whether the file contains a CA certificate. Without one, the listener would refuse every client. */
 function hasAuthority(pem: Buffer): boolean {

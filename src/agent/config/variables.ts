@@ -117,10 +117,10 @@ export function unknownVariables(environ: readonly Uint8Array[]): UnknownVariabl
   });
 }
 
-/** One line for people, such as `SVC_TOKEN is not a variable of the agent; SVC_INSTANCE_TOKEN may be meant`. */
+/** One line for people, such as `SVC_TOKEN is not a variable of the agent; did you mean SVC_INSTANCE_TOKEN?`. */
 export function describeUnknown({ name, meant }: UnknownVariable): string {
   const problem = `${name} is not a variable of the agent`;
-  return meant === undefined ? problem : `${problem}; ${meant} may be meant`;
+  return meant === undefined ? problem : `${problem}; did you mean ${meant}?`;
 }
 
 /** The shortest known name that contains all words of the given name: SVC_INSTANCE_TOKEN for SVC_TOKEN. */

@@ -111,7 +111,7 @@ export class ThrottledInput {
     this.#bytes += bytes.length;
     this.#reads++;
     if (this.#bytes > limitBytes || this.#reads > reads) {
-      this.#events.exceeded?.(`no request was authenticated within ${limitBytes} bytes and ${reads} reads`);
+      this.#events.exceeded?.(`no request was authenticated within the first ${limitBytes} bytes and ${reads} reads`);
       return;
     }
     this.#held.push(Buffer.from(bytes));

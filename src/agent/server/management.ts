@@ -236,7 +236,7 @@ export class ManagementServer {
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)
-      acceptor.dropHalfOpen("the handshake was not complete when the connections were dropped after a restore");
+      acceptor.dropHalfOpen("the handshake was not complete when the agent closed all connections after a restore");
     let dropped = 0;
     for (const [connection, http2] of this.#served) {
       if (connection === keep) {

@@ -216,7 +216,7 @@ export function commandCandidates(command: string, environment: Environment): (U
 }
 
 function tooManyDirectories(count: number): AgentError {
-  const message = `the command's name is too long to be searched in the ${count} directories of PATH; give its full path`;
+  const message = `PATH has too many directories (${count}) to search them for a command with such a long name; give the full path of the command`;
   const metadata = { limit: String(EXEC_STRINGS_LIMIT_BYTES) };
   return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, metadata);
 }

@@ -40,7 +40,7 @@ function because({ code, signal }: ProcessEnd, oomKilled: boolean | undefined, e
     return isKilled ? ": it was asked to stop and did not end within stop_grace_ms" : ", because it was asked to stop";
   if (!isKilled) return "";
   return oomKilled === undefined
-    ? "; whether it was out of memory is unknown, because there is no memory controller"
+    ? "; whether the workload ran out of memory is unknown, because the guest has no cgroup memory controller"
     : ": by a process in the guest, not by the OOM killer";
 }
 

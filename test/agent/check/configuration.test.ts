@@ -55,7 +55,7 @@ describe("guest-agent check --config", () => {
         "the agent would not start",
       ],
     );
-    assert.match(stdout, /^SVC_TLS_CLIENT_CA_FILE: names a file that has no CA certificate/m);
+    assert.match(stdout, /^SVC_TLS_CLIENT_CA_FILE: names a file without a CA certificate/m);
     assert.match(
       stdout,
       /^SVC_PROCESS_SPEC: is neither JSON nor .* in base64; expected, for example, \{"args": \["sleep", "10"\]\}$/m,
@@ -77,7 +77,7 @@ describe("guest-agent check --config", () => {
     assert.equal(status, 0);
     assert.equal(
       stdout,
-      "SVC_TOKEN is not a variable of the agent; SVC_INSTANCE_TOKEN may be meant\n" +
+      "SVC_TOKEN is not a variable of the agent; did you mean SVC_INSTANCE_TOKEN?\n" +
         "SVC_OF_THE_IMAGE is not a variable of the agent\nthe configuration is valid\n",
     );
   });
@@ -89,7 +89,7 @@ describe("guest-agent check --config", () => {
     assert.deepEqual(rest, {
       ok: false,
       faults: [{ variable: "SVC_LOG_LEVEL", problem: "must be one of debug, info, warn, error" }],
-      hints: ["SVC_TOKEN is not a variable of the agent; SVC_INSTANCE_TOKEN may be meant"],
+      hints: ["SVC_TOKEN is not a variable of the agent; did you mean SVC_INSTANCE_TOKEN?"],
     });
   });
 });

@@ -279,7 +279,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [
       ["SVC_TLS_CLIENT_CA_FILE"],
       [directory.certFile],
-      "names a file that has no CA certificate, that is, none with basicConstraints CA:TRUE; every client would be refused",
+      "names a file without a CA certificate (basicConstraints CA:TRUE), so every client would be refused",
     ],
     [files, [join(directory.path, "directory"), fifo], "does not name a regular file"],
     [files, ["server.pem"], "must be an absolute path"],

@@ -142,7 +142,7 @@ test("describeEnd names the cause of a workload's end as far as known", () => {
     ["was killed by SIGKILL: out of memory (killed by the kernel's OOM killer)", death(9), true, undefined],
     ["was killed by SIGKILL: by a process in the guest, not by the OOM killer", death(9), false, undefined],
     [
-      "was killed by SIGKILL; whether it was out of memory is unknown, because there is no memory controller",
+      "was killed by SIGKILL; whether the workload ran out of memory is unknown, because the guest has no cgroup memory controller",
       death(9),
       undefined,
       undefined,

@@ -168,7 +168,7 @@ describe("a misspelt variable", () => {
     assert.deepEqual(await agent.exited, { code: 78, signal: null });
     assert.match(
       agent.output.stderr,
-      /^guest-agent: SVC_GEUST_PORT is not a variable of the agent; SVC_GUEST_PORT may be meant$/m,
+      /^guest-agent: SVC_GEUST_PORT is not a variable of the agent; did you mean SVC_GUEST_PORT\?$/m,
     );
   });
 });

@@ -98,7 +98,7 @@ export const CLONE_CHECKS: readonly CloneCheck[] = [
     title: "restore steps close all older connections, half-open ones too",
     check: ofEach(({ olderSession, connections, console: text }) => {
       assert.deepEqual(olderSession, [OK, undefined]);
-      assert.match(text, /not complete when the connections were dropped after a restore/);
+      assert.match(text, /not complete when the agent closed all connections after a restore/);
       assert.match(text, /"dropped_connections":[1-9]/);
       assert.equal(connections, 1, "none but that of the question is left, the one of before the snapshot included");
     }),

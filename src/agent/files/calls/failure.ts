@@ -106,7 +106,7 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
     ENOSYS: [
       "UNIMPLEMENTED",
       "UNIMPLEMENTED",
-      "the guest has no /proc, and does not permit the agent to call unshare(2)",
+      "a watch requires /proc or unshare(2), but the guest has no /proc and does not permit unshare(2); mount /proc",
     ],
   },
   remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
@@ -141,7 +141,7 @@ function hung({ step, mount, returned }: FileSystemHung): Failure {
     returned === undefined
       ? "all file threads are blocked by file systems that do not respond; unmount these, or try again when they respond"
       : `${where} does not respond; unmount it, or try again when it responds`;
-  const unsure = AFTER_NAMING.has(step) ? "; the file may have been written all the same" : "";
+  const unsure = AFTER_NAMING.has(step) ? "; the file may nevertheless have been written" : "";
   return failed("FILE_SYSTEM_HUNG", problem + unsure);
 }
 

@@ -145,7 +145,7 @@ class Watch {
   #isSending = false;
   /** Whether the kernel may have queued more events than the last read has returned. */
   #hasMore = false;
-  /** Whether events are to be read, because they were gathered for long enough. */
+  /** Whether it is time to read events: a timer has expired, or the kernel has gathered events for GATHER_MS. */
   #isDue = false;
   #wake: () => void = () => {};
   #cancel: (() => void) | undefined;
