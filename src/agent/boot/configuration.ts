@@ -8,7 +8,10 @@ import {
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** Time for reading one of the files that the variables name. ReadFile has the same limit for one system call. */
+/**
+ * Time limit for reading one of the files that the variables name. It is as long as the limit after which a file call
+ * of a client fails.
+ */
 const READ_LIMIT_MS = 15_000;
 
 /** The agent's configuration, or the reasons why it is invalid. */

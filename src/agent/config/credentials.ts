@@ -114,7 +114,10 @@ export class Credentials {
   }
 }
 
-/** @param inUse the material in use; returned again if the files still hold the same bytes */
+/**
+ * @param inUse the certificates and key that the listeners use now. If the files still have the same bytes, this object
+ *   is returned again.
+ */
 async function readMaterial(
   { given, accepts }: Sources,
   read: ReadIfSet,

@@ -15,7 +15,7 @@ export interface SpecReload {
   readonly specs: Specs;
   /** Files that have changed since the last reload and are used from now on. */
   readonly renewed: ReadonlySet<SpecVariable>;
-  /** Files that cannot be used: their old spec stays in use. */
+  /** Files that cannot be used. The spec that was read from such a file before stays in use. */
   readonly refused: ReadonlySet<SpecVariable>;
   /** Why the refused files cannot be used. The descriptions contain no values from the files. */
   readonly problems: readonly string[];

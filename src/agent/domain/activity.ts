@@ -147,7 +147,8 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // The current time is also recorded. Otherwise a later `cut` could make the reported time go back.
+    // This method also records the current time. Otherwise, if an attachment ended by `cut` later, this method would
+    // return an earlier time than before.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -8,7 +8,10 @@ import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTE
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
-  /** Offsets at which the call's output begins. If a `gap` frame follows, its bytes count from these offsets. */
+  /**
+   * Offsets at which the call's output begins. If the next frame of a stream is a `gap`, the missing bytes begin at
+   * this offset, and the output begins after them.
+   */
   readonly offsets: Offsets;
   /** Number of bytes that each output stream has had so far. */
   readonly ends: Offsets;

@@ -143,10 +143,12 @@ export class Exec {
   }
 
   /**
-   * Ends the tree of a kept command, and then forgets the command if requested. A command that has already ended is
-   * always forgotten; if requested, the processes that it left running are ended first.
+   * Ends a running kept command with its whole process tree. With `forget`, the command is then also forgotten. A
+   * command that has already ended is forgotten even without `forget`. With `leftovers`, the processes that this
+   * command left running are ended first.
    *
-   * @param signal aborted when the client is gone; the agent still completes an end that has begun
+   * @param signal aborted when the client is gone. It only cancels the wait for the start of the command: an end that
+   *   has begun is completed.
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {

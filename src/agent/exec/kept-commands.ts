@@ -140,7 +140,10 @@ export class KeptCommands {
     await Promise.all(ends);
   }
 
-  /** If the limits are exceeded, evicts commands without a name, oldest first, which ends the calls that read them. */
+  /**
+   * Frees the buffers of forgotten commands, oldest first, until the limits are met. Calls that still read such a
+   * buffer end.
+   */
   #evict(): void {
     for (const { command } of this.#forgotten) {
       const all = [...this.#slots.values(), ...this.#forgotten];

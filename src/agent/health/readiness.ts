@@ -54,7 +54,10 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /** Pauses until `runNow`. A run in progress is killed without a result. Resolves when its whole tree has ended. */
+  /**
+   * Pauses the runs of ready_cmd until `runNow` is called. A run that is in progress is killed, and its result is not
+   * used. Resolves when no process of that run is left.
+   */
   async pause(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);

@@ -277,7 +277,7 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
-    // The peer can no longer answer a PING, so a PING that it has not answered does not count.
+    // The peer has closed its sending side, so it cannot answer a PING that is still open.
     this.#pingSentMs = undefined;
     this.#lastReadMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;

@@ -92,7 +92,10 @@ function sizeOf([name, value, sizeBytes]: Entry): number {
  */
 export interface SecretField {
   readonly name: string;
-  /** Returns a replacement, for example a digest, in visible ASCII. The original bytes are overwritten afterwards. */
+  /**
+   * Returns the text that stands for the secret value from then on, for example a digest, in visible ASCII. The secret
+   * bytes are overwritten afterwards.
+   */
   readonly conceal: (value: Uint8Array) => string;
 }
 
@@ -244,7 +247,7 @@ export class HpackDecoder {
   #integer(mask: number): number {
     let value = (this.#block[this.#at++] as number) & mask;
     if (value < mask) return value;
-    // Four more bytes suffice for any valid index, length or size.
+    // After the prefix, at most four bytes are read. They suffice for any valid index, length or size.
     for (let shift = 0; shift <= 21; shift += 7) {
       const byte = this.#block[this.#at++];
       if (byte === undefined) throw malformed("a header block that ends within an integer");
@@ -296,7 +299,7 @@ const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-statu
 /** Encodes the header blocks of a connection in order. A repeated field is sent once and then by its index. */
 export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
-  /** Insertion number of each field in the table. */
+  /** The value of `inserted` at which each field was inserted into the table; `indexOf` computes the index from it. */
   readonly #insertions = new Map<string, number>();
   /** Smallest table size since the last block; undefined if the size has not changed since. */
   #smallestBytes: number | undefined;

@@ -125,7 +125,7 @@ export class FloodGuard {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Uses up credit for a small frame. Without credit, counts it as a useless frame. */
+  /** Takes one frame from the peer's credit. If no credit is left, counts the frame as useless. */
   smallFrame(what: string): void {
     if (this.#credit > 0) this.#credit--;
     else this.idleFrame(what);

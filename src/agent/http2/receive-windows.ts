@@ -125,7 +125,8 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // A WINDOW_UPDATE is due once half of the window was read, so a smaller window may make one due.
+      // The peer gets a WINDOW_UPDATE when half of the window was read. With a smaller window, that may be the case
+      // now.
       this.#open(stream);
     }
   }

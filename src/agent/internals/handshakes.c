@@ -67,7 +67,7 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
  * much CPU time as 20 KB of data.
  */
 #define KEY_UPDATES 128
-/* Indexes at which a connection stores its counts of records and of KeyUpdates. A value of NULL means 0. */
+/* Each connection (SSL) stores its counts of records and of KeyUpdates at these ex_data indexes. NULL means 0. */
 static int records_index, updates_index;
 /* Replaces the record count once the client's certificate is verified. Records are not counted from then on. */
 #define VERIFIED ((uintptr_t)-1)

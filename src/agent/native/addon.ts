@@ -58,17 +58,17 @@ interface BackgroundWriter {
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
 /**
- * Settings of a child that are not part of its SpawnBlock. If a setting is undefined, the child inherits the agent's
- * value.
+ * Settings of a child that the agent chooses; the SpawnBlock has what the command specifies. If a setting is undefined,
+ * the child inherits the agent's value.
  */
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE of the child. A value above the hard limit is reduced to the hard limit. */
   readonly openFilesLimit: number;
   /** Open directory of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
-  /** Nice value of setpriority(2). Failure is ignored. */
+  /** Nice value for setpriority(2). If the call fails, the child starts nevertheless. */
   readonly priority?: number | undefined;
-  /** oom_score_adj of proc(5). Failure is ignored. */
+  /** Value for /proc/PID/oom_score_adj (proc(5)). If writing it fails, the child starts nevertheless. */
   readonly oomScoreAdj?: number | undefined;
 }
 
@@ -278,9 +278,10 @@ export interface Addon {
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
-   * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. The call
-   * ends after 200 ms. Resolves with 32 bits for each record that it has reached by then: 0, or step and errno of the
-   * failure. `temporary` is a unique name. The caller syncs the file systems of `directory` and `synced` later.
+   * Creates entries below a directory from records (files/entries/record.ts). Each entry is created completely or not
+   * at all. The call stops after 200 ms, so it may not reach every record. Resolves with a 32-bit number for each
+   * record that it has reached: 0 for success, otherwise the failed step and the errno. `temporary` is a unique name.
+   * Later the caller syncs two file systems: that of `directory`, and that of the directory `synced`.
    */
   writeEntries(
     directory: number,

@@ -14,9 +14,9 @@ const SNAPSHOT_LIMIT_MS = 60_000;
 /** Memory is freed only if at least this much was added since the last time, because freeing takes some 20 ms. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * How full, in percent, V8's young generation may get while data is streamed before V8 collects it in idle time. Chunks
- * of a stream are small objects that own large buffers. With V8's default of 80, so many dead buffers would accumulate
- * that V8 would mistake them for growth, and collect the whole heap again and again.
+ * While data is streamed, V8 collects its young generation in idle time as soon as it is this full, in percent. Each
+ * chunk of a stream is a small object that owns a large buffer. With V8's default of 80, many dead buffers would
+ * accumulate. V8 would mistake them for growth, and collect the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
 /**

@@ -45,10 +45,7 @@ const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 /** PIPE_BUF: a write of up to this size to a pipe is atomic. */
 const LINE_LIMIT_BYTES = 4096;
 const TEXT_LIMIT_CHARACTERS = 1024;
-/**
- * Capacity of the queue for lines that standard error does not accept at the moment. It has room for about 400 typical
- * lines.
- */
+/** Capacity of the queue of lines that wait because standard error is full. It has room for about 400 typical lines. */
 const QUEUE_BYTES = 64 * 1024;
 /** Limit for flushing, so that a standard error stream that no process reads does not block the agent's exit. */
 const FLUSH_LIMIT_MS = 1_000;

@@ -3,7 +3,10 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/** Minimum interval between checks of the files. Changed files are read once they have stayed unchanged for this long. */
+/**
+ * Minimum interval between checks of the files. If a check finds a change, the files are read as soon as a later check
+ * finds no further change.
+ */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */

@@ -32,7 +32,7 @@ export function malformedMessage(problem: string, cause?: unknown): AgentError {
 export class MessageReader {
   readonly #limitBytes: number;
   readonly #buffers: MessageBuffers;
-  /** Start of a prefix that arrives in pieces. */
+  /** The first bytes of a message prefix (5 bytes) that arrives in several chunks. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
   /** Length of the incomplete message. Its first bytes are in `#begin`, in reused memory, until more bytes arrive. */

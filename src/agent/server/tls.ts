@@ -5,10 +5,12 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * The options of the TLS server: TLS 1.3, HTTP/2, a required client certificate, and no session resumption. Session
- * tickets are not secure here, because anyone who has a ticket could use it, also with clones of this guest. A client
- * without a valid certificate gets a TLS alert before any frame of HTTP/2 (internals/handshakes.c). The order matters:
- * after a frame, gRPC clients do not report an alert, but reconnect until the deadline of their call.
+ * The options of the TLS server: TLS 1.3, HTTP/2, a required client certificate, and no session resumption.
+ *
+ * Session tickets are off, because any holder of a ticket could resume the session, even with a clone of this guest.
+ *
+ * A client without a valid certificate gets a TLS alert before it gets any HTTP/2 frame (internals/handshakes.c). If a
+ * frame came first, gRPC clients would not report the alert, but reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {

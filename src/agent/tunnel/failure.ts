@@ -30,7 +30,10 @@ export function portFailure(error: unknown, port: number, hint = ""): unknown {
   return failure(error, `port ${port}`, { port: String(port) }, hint);
 }
 
-/** The error for a port on which nothing listened in time. `otherAddress` is the address for `otherAddressHint`. */
+/**
+ * The error for a port on which no server listened in time. `otherAddress` is an address on which a server does listen,
+ * but which tunnels do not reach.
+ */
 export function notListening(port: number, limitMs: number, otherAddress: string | undefined): AgentError {
   const message = `nothing listened on port ${port} of the guest's loopback interface within ${limitMs} ms${otherAddressHint(otherAddress)}`;
   return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });

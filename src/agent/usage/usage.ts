@@ -58,8 +58,9 @@ export class Usage {
   }
 
   /**
-   * Reads the usage. All calls that arrive during a reading share the next reading. They do not share the current
-   * reading, which may have missed an event that a caller has already seen.
+   * Reads the usage. If a reading is in progress, the call gets the result of the next reading, together with all other
+   * calls that wait for it. The reading in progress is not used, because it may have missed an event that the caller
+   * has already seen.
    */
   get(): Promise<UsageReport> {
     if (this.#next === undefined) {

@@ -301,7 +301,10 @@ export type FreezeProblem =
   | `freeze_write:${string}`
   /** A privileged process moved the agent, its launcher, or a foreign process into the session's cgroup. */
   | `foreign_inside:${string}`
-  /** Processes of the session are in cgroups that also contain other processes. */
+  /**
+   * These processes of the session cannot be frozen: they share a cgroup with processes outside the session, or they
+   * fork faster than the agent finds them.
+   */
   | `processes_outside:${string}`
   /** Too late to freeze: the restore steps ran during the hook, so the snapshot had been taken already. */
   | "duties_ran"
@@ -323,8 +326,8 @@ export interface SessionGroup {
    */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /**
-   * Searches again for processes that have run since `freeze`. Returns undefined if it finds no such process. Otherwise
-   * returns the problem, and the freeze has failed.
+   * Call it after `freeze`. Searches again for processes of the session that are not frozen. If there is one, the
+   * freeze has failed, and this method returns the problem. Otherwise it returns undefined.
    */
   recheck(): FreezeProblem | undefined;
   size(): number;
@@ -354,7 +357,10 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** Called when `count` bytes were read to `position`, in the same tick of the event loop as `room`. */
+  /**
+   * Called after `count` bytes were written into `bytes` at `position`. It runs in the same tick of the event loop as
+   * `room`.
+   */
   filled(count: number): void;
 }
 

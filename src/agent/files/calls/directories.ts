@@ -50,7 +50,10 @@ export interface DirectoriesParts {
 export interface TreeInput {
   /** Passes every item that the client sends to `writer`. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
-  /** Called repeatedly while the writer finishes, so that the call can report new failures to its client. */
+  /**
+   * Called repeatedly while the writer finishes the tree (attributes of directories, syncs). The call can then report
+   * entries that have failed in the meantime to its client.
+   */
   progressed(writer: TreeWriter): Promise<void>;
 }
 

@@ -8,7 +8,10 @@ const SLASH = Buffer.from("/");
 
 /** What a walk remembers about each directory that it has entered and not left yet. */
 export interface WalkState {
-  /** Drops state that can be read again. Called when the directory is closed because the walk is far below it. */
+  /**
+   * Called when the walk has gone so far below this directory that the directory is closed. Drops state that can be
+   * read again later.
+   */
   suspend(): void;
 }
 

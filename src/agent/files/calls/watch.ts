@@ -97,7 +97,7 @@ export class Watches {
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
     if (request.names.length + request.ignore.length > WATCH_PATTERN_LIMIT)
-      throw invalidField("names", `must not have more than ${WATCH_PATTERN_LIMIT} patterns, counting those of ignore`);
+      throw invalidField("names", `and ignore must not have more than ${WATCH_PATTERN_LIMIT} patterns together`);
     return this.#watchers.watch(client.signal, async (signal) => {
       const watch: Watch = new Watch({ ...this.#parts, request, client, onSize: (size) => this.#count(watch, size) });
       try {

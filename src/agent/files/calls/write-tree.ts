@@ -184,10 +184,12 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns the open directory whose file system is synced at the end. If the entries are written to the mount `below`,
-   * this is a directory on that mount. It must be opened before the write, because syncfs(2) only reports errors that
-   * occur after the open. If it cannot be opened, returns the root directory, and each file on the mount is then synced
-   * separately.
+   * Returns an open directory on the file system to which the entries are written. That file system is synced at the
+   * end.
+   *
+   * If the entries are below a mount (`below`), the directory is on that mount. It must be opened before the write,
+   * because syncfs(2) only reports errors that occur after the open. If it cannot be opened, returns the root
+   * directory, and each file on the mount is synced separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;

@@ -1,7 +1,10 @@
 /**
- * What is reported about a directory when a check finds it. Each value reports more than the value before it:
- * "nothing"; "difference" reports a rescan, but only if this is not the directory that was known at this place;
- * "created" reports the creation of each entry; "rescan" reports a rescan in any case.
+ * What is reported about a directory when a check finds it, from the least to the most:
+ *
+ * - "nothing".
+ * - "difference": a rescan, if another directory was found than the one that was known at this place.
+ * - "created": the creation of each entry.
+ * - "rescan": a rescan in any case.
  */
 const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 export type Report = (typeof REPORTS)[number];

@@ -58,7 +58,7 @@ export class WatchedTree {
   readonly #parts: WatchedTreeParts;
   readonly #root = new WatchedDirectory("");
   readonly #directories = new Map<number, WatchedDirectory>();
-  /** Directories and places that must be checked. */
+  /** Directories to check, and places (see WatchedDirectory) where a directory is expected. */
   readonly #waiting = new Set<WatchedDirectory>();
   /** Missing places, at which a check has found no directory, with the path that was checked. */
   readonly #missing = new Map<WatchedDirectory, string>();
@@ -176,7 +176,7 @@ export class WatchedTree {
     const { parent, name, report = "nothing" } = place;
     const known = this.#directories.get(watch);
     if (!this.#waiting.has(place)) {
-      // Another result has changed this place. If the directory is still in the tree, another check will find it.
+      // Another result of this batch has changed the place. If the directory still exists, another check finds it.
       if (known === undefined) this.#unwatched.push(watch);
       return;
     }
@@ -282,7 +282,7 @@ export class WatchedTree {
       const expected = isUnmounted ? "rescan" : report;
       if (parent !== undefined && expected !== undefined) this.#expect(parent, name, expected);
     }
-    // A removed directory was empty, so its former subdirectories have been moved elsewhere.
+    // Only an empty directory can be removed. If this one had subdirectories, they have been moved elsewhere.
     for (const child of directory.children) this.#markPathUnknown(child);
   }
 

@@ -35,7 +35,10 @@ export class Paths {
     return this.#base?.fd ?? WORKING_DIRECTORY;
   }
 
-  /** Runs an operation that follows a path. Throws FileSystemError. */
+  /**
+   * Runs an operation that looks up `path`. If the operation hangs, a walk along the path finds the mount that hangs.
+   * Throws FileSystemError.
+   */
   follow<Value>(step: FileStep, path: Uint8Array, operation: () => Promise<Value>): Promise<Value> {
     return this.#work.step(this.#workOnPath(step, path), operation);
   }

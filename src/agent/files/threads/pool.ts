@@ -20,8 +20,8 @@ const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
 /**
- * Largest number of operations of one kind that run at once on one file system. It is more than AT_ONCE.call, so calls
- * reach this limit only if some of them are slow.
+ * Largest number of similar operations that run at once on one file system. The limit for calls is higher than
+ * AT_ONCE.call, which counts only operations that are not slow. So calls reach it only if some of them are slow.
  */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 

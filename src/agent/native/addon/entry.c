@@ -273,7 +273,7 @@ int agent_make_entry(struct argument *args) {
   return make_entry(&place, name, &entry, data);
 }
 
-/* Flags of commitEntry, in addition to the stages. */
+/* Flags that commitEntry accepts in the same argument as the stages (APPLY, NAME, SYNC_ENTRY). */
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*

@@ -41,8 +41,9 @@ static void on_delay(uv_timer_t *delay) { report(delay->data, UV_READABLE); }
 static void on_events(uv_poll_t *poll, int status, int events) {
   struct fd_watch *watch = poll->data;
   /*
-   * An error state (a pipe without a reader) is reported as readable and writable, because the next read or write
-   * returns the error. libuv has then stopped the watch. FAILED distinguishes this from an ordinary event.
+   * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The error
+   * is passed on as readable and writable, because the next read or write returns it. FAILED says that the watch has
+   * stopped.
    */
   if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
   if (watch->delay_ms == 0) {
@@ -107,7 +108,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   napi_async_init(env, NULL, name, &watch->context);
   napi_create_reference(env, args[1], 1, &watch->callback);
   napi_wrap(env, self, watch, finalize, NULL, &watch->self);
-  /* Keeps the object alive until `close`: if it were garbage collected before, the descriptor would leak. */
+  /* Keeps the object alive until `close`. If it were garbage collected earlier, the descriptor would leak. */
   napi_reference_ref(env, watch->self, NULL);
   return self;
 }

@@ -183,7 +183,10 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   starting = job;
   int number = job->number = last_number = last_number % INT32_MAX + 1;
   napi_acquire_threadsafe_function(settled);
-  /* The started thread owns the job, so the job may be changed below only if the thread could not be started. */
+  /*
+   * Once the thread runs, only the thread may change the job. If it could not be started, this function completes the
+   * job.
+   */
   int error = start_thread(run_job, job, SPAWN_STACK_BYTES);
   if (error != 0) {
     job->error = error;

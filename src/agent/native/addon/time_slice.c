@@ -12,7 +12,10 @@
 #include "addon.h"
 #include "spawn.h"
 
-/* Half of the kernel's default for two CPUs. With 0.1 ms, the agent is interrupted so often that a command takes longer. */
+/*
+ * The agent's time slice: half of the kernel's default on two CPUs. With a slice of 0.1 ms, other processes interrupt
+ * the agent so often that a command takes longer.
+ */
 enum { AGENT_SLICE_NS = 700 * 1000 };
 /* The scheduling policies SCHED_OTHER and SCHED_BATCH. Only tasks with these policies have a time slice. */
 enum { POLICY_OTHER = 0, POLICY_BATCH = 3 };

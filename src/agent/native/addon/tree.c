@@ -14,7 +14,10 @@ enum { BATCH_MS = 200, LEAST_HOLE_BYTES = 64 * 1024 };
 
 enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 
-/* State of a job: the root directory, and the directory of the last entry. */
+/*
+ * State of one writeEntries job. It keeps the directory of the last entry open, because the next entry is usually in
+ * the same directory.
+ */
 struct tree {
   int root, flags;
   /*

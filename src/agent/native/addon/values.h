@@ -16,7 +16,9 @@ static inline void get_arguments(napi_env env, napi_callback_info info, size_t c
   napi_get_cb_info(env, info, &count, values, NULL, NULL);
 }
 
-/* Like get_arguments, for a method. Returns the C struct that the JavaScript object `this` wraps, or NULL. */
+/*
+ * Fills `values` with a method call's arguments. Returns the C struct that the JavaScript object `this` wraps, or NULL.
+ */
 static inline void *get_object(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
   napi_value self;
   void *object = NULL;

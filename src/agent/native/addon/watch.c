@@ -16,7 +16,11 @@
 
 #include "file_job.h"
 
-/* RAW_BYTES: buffer for getdents64(2). LISTED: number of files of a directory that are listed one by one. */
+/*
+ * RAW_BYTES: size of the buffer for getdents64(2).
+ * BATCH_MS: time after which a call ends.
+ * LISTED: if a directory has more files than this, the others are not listed, and only their existence is reported.
+ */
 enum { RAW_BYTES = 16 * 1024, BATCH_MS = 200, LISTED = 4096 };
 
 /* Header of each directory in the answer, followed by the names. ../../files/calls/watch.ts parses it. */

@@ -104,7 +104,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 /* Bytes per page in the list, whatever the page size of the kernel is. */
 #define PAGE_BYTES 4096
 
-/* Requests read-ahead of the pages in one line of the list. The line has runs of pages in the form FIRST+COUNT. */
+/* Requests read-ahead of the pages in one line of the list. The line has page ranges in the form FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
     unsigned long first = strtoul(next, &end, 10);
@@ -119,7 +119,7 @@ void read_ahead(const struct bundle *bundle) {
   static char list[LIST_LIMIT_BYTES];
   int directory = open(bundle->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
   read_text(directory, LIST, list, sizeof list);
-  /* In the list, each file name is followed by lines with the runs of pages of that file. */
+  /* Format of the list: a line with a file name, then lines with page ranges of that file, such as "0+12 40+3". */
   for (char *rest = list, *line; (line = strsep(&rest, "\n")) != NULL;) {
     if (*line >= '0' && *line <= '9') {
       read_runs(file, line);

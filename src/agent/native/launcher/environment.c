@@ -69,7 +69,10 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
     entry_of("GUEST_AGENT_DIR=%s", bundle->directory),
     /* One malloc arena for all threads, to use less memory. */
     "MALLOC_ARENA_MAX=1",
-    /* Names an empty file, because Node's OpenSSL would otherwise read /etc/ssl/openssl.cnf of the image. */
+    /*
+     * OpenSSL gets an empty configuration file. By default, Node's OpenSSL would read /etc/ssl/openssl.cnf of the
+     * image.
+     */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
     /* The same empty file: OpenSSL must not load the image's CA certificates, which the agent does not trust. */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),

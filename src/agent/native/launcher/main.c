@@ -114,7 +114,8 @@ int main(int argc, char **argv) {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
   /*
-   * Prevents other processes of the same user from tracing the launcher and from reading the environment in its memory.
+   * Prevents other processes of the same user from tracing the launcher, because the inherited environment, which may
+   * contain secrets, is in its memory.
    */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);

@@ -65,8 +65,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
     const listed = others(cgroup);
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
     if (typeof rows === "number") return;
-    // The members are read a second time, after the rows. If a pid is still a member, its row cannot belong to another
-    // process that has reused the pid.
+    // The members are read again after their /proc rows. If a pid is still a member, its row belongs to that member,
+    // not to another process that has reused the pid.
     const members = others(cgroup);
     for (const { pid, start } of rowsOf(rows)) {
       if (!members.has(pid)) continue;

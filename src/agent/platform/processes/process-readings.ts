@@ -41,7 +41,10 @@ export class SharedReading<Value> {
     this.#read = read;
   }
 
-  /** Resolves with a reading that starts after this call. If `urgent`, it starts without a pause. */
+  /**
+   * Resolves with a reading that starts after this call. Readings are normally separated by pauses; an `urgent` one
+   * starts at once.
+   */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();
     this.#waiting.push(resolve);

@@ -255,7 +255,10 @@ function nameOf(pid: number): string {
   return readProc(`/proc/${pid}/comm`).trimEnd();
 }
 
-/** Returns the process if one of its threads sleeps in the kernel in a function other than the freezer's. */
+/**
+ * Describes the process with this pid if one of its threads sleeps in a kernel function that is not the freezer's.
+ * Otherwise returns undefined.
+ */
 function pendingProcess(pid: number): PendingProcess | undefined {
   const waitChannel = namesIn(`/proc/${pid}/task`)
     .map((thread) => pendingIn(`/proc/${pid}/task/${thread}`))

@@ -57,7 +57,7 @@ export class WalkedProcesses implements ProcessSet {
   readonly #leader: number;
   readonly #search: Search;
   readonly #sessionClock: TimeOf | undefined;
-  /** Members found so far. They stay members even if the processes between them and the leader have died. */
+  /** Members found so far, by pid. A descendant stays a member even if its parent has died. */
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that the agent may not signal (EPERM). The agent does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();

@@ -286,9 +286,9 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether the loop of reads ends, because a read has returned less than `length`. While the descriptor is watched,
-   * the loop ends, because the watch reports further bytes. During a drain nothing is watched, so the loop continues
-   * until a read finds nothing.
+   * Whether to stop reading for now, because the last read returned less than it asked for. Then the descriptor is
+   * empty, and its watch reports further bytes. During a drain there is no watch, so the caller must read until a read
+   * returns nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
