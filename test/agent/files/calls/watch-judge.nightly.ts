@@ -149,7 +149,7 @@ describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, ()
     assert.ok(agentMs <= 6_000, `${agentMs} ms, and ${toolMs} ms of inotifywait`);
   });
 
-  it(`a watch of ${DIRECTORIES} directories uses at most 48 MB`, async (t) => {
+  it(`a watch of ${DIRECTORIES} directories uses at most 20 MB when the agent is at rest again`, async (t) => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     for (let index = 0; index < DIRECTORIES; index++)
@@ -161,11 +161,16 @@ describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, ()
     const before = usedBy(agent.pid);
     const watch = client.files.watch(directory.path, { recursive: true });
     await watch.next();
-    const after = usedBy(agent.pid);
-    const mb = (after.bytes - before.bytes) / 1e6;
-    t.diagnostic(`${mb.toFixed(1)} MB, ${after.cpuMs - before.cpuMs} ms of CPU`);
-    // 33 MB when this was written, most of it garbage of the first listing; 6 MB after the agent has collected it.
-    assert.ok(mb <= 48, `${mb} MB`);
+    const grownMb = (): number => (usedBy(agent.pid).bytes - before.bytes) / 1e6;
+    // Half of this is garbage of the first listing, which the agent frees after ten seconds without work.
+    t.diagnostic(
+      `${grownMb().toFixed(1)} MB after the first listing, ${usedBy(agent.pid).cpuMs - before.cpuMs} ms of CPU`,
+    );
+    await until(
+      () => grownMb() <= 20,
+      () => `${grownMb()} MB`,
+    );
+    t.diagnostic(`${grownMb().toFixed(1)} MB at rest`);
     await watch.return?.();
     await first.return?.();
   });
