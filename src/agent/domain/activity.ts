@@ -28,7 +28,10 @@ export class Stamps {
     this.#offsetNs = clock.wallNs() - this.#monotonicNs();
   }
 
-  /** Returns the guest's time. If the clock was stepped back since the last call, first moves all stamps back as far. */
+  /**
+   * Returns the guest's time. If the clock was stepped back since the last call, first moves all stamps back by the
+   * same amount.
+   */
   nowNs(): bigint {
     // The monotonic clock is read first. If the agent is preempted between the two readings, the wall clock seems to
     // have been stepped forward, never backward. The monotonic clock is then read again to find out whether there was a
@@ -90,8 +93,8 @@ export interface Attachment {
   /** For an activity that ended by itself. The user counts as active until now. */
   end(): void;
   /**
-   * For an activity that the agent ends. The user counts as active until now, or, if the activity began before the last
-   * restore, until that restore.
+   * For an activity that the agent ends. If the activity began after the last restore, the user counts as active until
+   * now; otherwise only until that restore.
    */
   cut(): void;
 }

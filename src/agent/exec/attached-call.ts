@@ -22,7 +22,7 @@ export interface KeptStarted {
   readonly stdin: boolean;
 }
 
-/** Sends frames to the client of a kept command, in the order of the calls. */
+/** Sends frames to the client of a kept command, in the order in which these methods are called. */
 interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   started(started: KeptStarted): void;
   gap(stream: OutputStream, bytes: number): void;
@@ -39,7 +39,7 @@ export interface KeptCall {
   readonly output: KeptOutput;
   /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error. A client that does not read now gets the error as soon as it reads again. */
+  /** Ends the call with this error. If the client is not reading, it gets the error as soon as it reads again. */
   failOnRead(error: AgentError): void;
 }
 

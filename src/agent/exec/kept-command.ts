@@ -208,7 +208,7 @@ export class KeptCommand {
     await within(Promise.race([carried, this.#released.promise]), LAST_FRAMES_MS);
   }
 
-  /** Sends a signal to the command's process group. Throws FAILED_PRECONDITION after its end. */
+  /** Sends a signal to the command's process group. Throws FAILED_PRECONDITION if the command has ended. */
   signal(number: number): void {
     const { name, child } = this.#parts;
     if (this.#result === undefined) {

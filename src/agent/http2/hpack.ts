@@ -141,7 +141,7 @@ class DynamicTable {
     this.#evict(limitBytes);
   }
 
-  /** Current index of the entry that was the n-th insertion, n = `insertion`; 0 if the entry was evicted. */
+  /** Current index of the entry that was inserted when `inserted` was `insertion`; 0 if the entry was evicted. */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
     return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;

@@ -214,8 +214,8 @@ function setFlags(flags: readonly string[]): void {
 }
 
 /**
- * Resident memory of the agent. Node cannot read it without /proc. The peak is returned then: it is never too low, so
- * the first check frees memory.
+ * Resident memory of the agent. If Node cannot read it because /proc is missing, this is the peak, which is never too
+ * low, so that the first check frees memory.
  */
 function residentBytes(): number {
   try {

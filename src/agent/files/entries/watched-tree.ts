@@ -58,11 +58,11 @@ export class WatchedTree {
   readonly #parts: WatchedTreeParts;
   readonly #root = new WatchedDirectory("");
   readonly #directories = new Map<number, WatchedDirectory>();
-  /** Directories to check, and places (see WatchedDirectory) where a directory is expected. */
+  /** Nodes to check: directories, and paths at which a directory is expected. */
   readonly #waiting = new Set<WatchedDirectory>();
-  /** Missing places, at which a check has found no directory, with the path that was checked. */
+  /** Nodes for which a check has found no directory, with the path that was checked. */
   readonly #missing = new Map<WatchedDirectory, string>();
-  /** Missing places that become waiting again at the next tick. */
+  /** Missing nodes that are checked again after the next tick. */
   readonly #paused = new Set<WatchedDirectory>();
   readonly #moves = new Map<number, Move>();
   #round = 1;
@@ -85,7 +85,7 @@ export class WatchedTree {
     return this.#directories.size;
   }
 
-  /** Number of places (see WatchedDirectory) that must still be checked. */
+  /** Number of nodes (see WatchedDirectory) that must still be checked. */
   get unchecked(): number {
     return this.#waiting.size + this.#paused.size;
   }

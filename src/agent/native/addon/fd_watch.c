@@ -3,7 +3,10 @@
 
 #include "values.h"
 
-/* A bit in the callback's argument, besides UV_READABLE and UV_WRITABLE: the descriptor is in an error state. */
+/*
+ * A bit in the callback's argument, besides UV_READABLE and UV_WRITABLE: the descriptor is in an error state, so libuv
+ * has stopped the watch.
+ */
 enum { FAILED = 4 };
 
 /*

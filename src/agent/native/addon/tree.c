@@ -89,8 +89,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, unless the caller will sync that file system at the end. The caller does not
- * know it, for example, if a symbolic link in the tree refers to a mount.
+ * Syncs the file system of the last entry, unless it is one of the two that the caller syncs at the end. It may be a
+ * third one, for example, if a symbolic link in the tree refers to a mount.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
