@@ -144,7 +144,7 @@ describe("a guest whose kernel panics right after it was restored", NEEDS_NAMESP
       const { message, consoleTail, nextStep } = await assertRefused(woken, "AGENT_UNREACHABLE");
       assert.equal(message, `the guest's kernel has panicked: ${PANIC}`);
       assert.deepEqual(consoleTail, [PANIC, "[    9.000001] ---[ end Kernel panic ]---"]);
-      assert.match(nextStep ?? "", /^the content of the sandbox's memory is lost: stop the sandbox/);
+      assert.match(nextStep ?? "", /^the content of the sandbox's memory is lost: to boot the sandbox again, stop/);
       substrate.interfere = () => undefined;
       if (verb === "fork") return;
       await substrate.machine("box").kill();
