@@ -13,7 +13,7 @@ export class Watchers {
     this.#instead = instead;
   }
 
-  /** Whether `shutDown` was called. */
+  /** Whether the watches were ended by `shutDown`; new ones then end at once, too. */
   get left(): boolean {
     return this.#closed.signal.aborted;
   }

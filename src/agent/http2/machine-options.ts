@@ -26,7 +26,7 @@ export interface MachineEvents {
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;
-  /** A request header field with a secret value. The machine stores only a replacement for the value, such as a digest. */
+  /** A request header field whose value is secret. The state machine keeps only a replacement of it, such as a digest. */
   readonly secret?: SecretField | undefined;
   /** A monotonic clock in milliseconds. */
   readonly nowMs: () => number;

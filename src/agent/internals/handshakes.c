@@ -151,8 +151,8 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
 
 /*
  * Counts the DER elements of a certificate (X.690), because OpenSSL allocates memory for each. Elements inside
- * extension values, which are octet strings, count as well. A certificate must be DER (RFC 5280, 4.1); for other
- * encodings the result is too large for any limit.
+ * extension values, which are octet strings, count as well. For a certificate that is not DER (RFC 5280, 4.1), the
+ * result exceeds every limit, so that the certificate is rejected.
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   /*

@@ -40,7 +40,7 @@ interface Waiter {
   isExpired: boolean;
 }
 
-/** The client of a WatchPorts call. */
+/** What PortWatch needs of the client of a WatchPorts call: to send changes, and to know whether it can take more. */
 export interface PortWatcher {
   /** Whether the last message still waits, because the client reads too slowly. */
   readonly isBehind: () => boolean;

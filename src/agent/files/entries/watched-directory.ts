@@ -1,10 +1,10 @@
 /**
- * What is reported about a directory when a check finds it, from the least to the most:
+ * What is reported when a check finds a directory at a place. Each level reports more than the one before it:
  *
- * - "nothing".
- * - "difference": a rescan, if another directory was found than the one that was known at this place.
- * - "created": the creation of each entry.
- * - "rescan": a rescan in any case.
+ * - "nothing": nothing is reported.
+ * - "difference": a rescan is reported only if the directory is not the one that was known at this place.
+ * - "created": each entry of the directory is reported as created.
+ * - "rescan": a rescan is always reported.
  */
 const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 export type Report = (typeof REPORTS)[number];

@@ -86,7 +86,7 @@ export class ThreadPool {
     }
   }
 
-  /** Returns a thread to the pool. */
+  /** Call it when an operation has ended: frees its thread, and lets waiting operations run. */
   leave(running: Running): void {
     this.running.delete(running);
     this.startWaiting();

@@ -141,8 +141,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Most names are free, so the name is not looked up before the file gets it. If the name turns out to be taken, the new
- * file gets missing attributes from the existing file before it replaces it.
+ * Creates the file under its name without first looking whether that name is free, because most names are. If the name
+ * is taken, the new file takes over attributes that were not given from the existing file, and then replaces it.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;

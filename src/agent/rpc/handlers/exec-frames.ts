@@ -101,7 +101,7 @@ export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
 
 const SCOPE = { tree: UsageScope.TREE, process: UsageScope.PROCESS } as const;
 
-/** Converts the resource usage of a command to the message CommandUsage. */
+/** Encodes the resource usage of a command. The peak memory is absent if the agent could not measure it. */
 export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): WireUsage {
   return create(CommandUsageSchema, {
     cpuScope: SCOPE[cpuScope],

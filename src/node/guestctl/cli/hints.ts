@@ -266,7 +266,11 @@ export function hintForCommand(name: string): string | undefined {
   return `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`;
 }
 
-/** The equivalent of another tool's option, which is given with its dashes; undefined for an unknown option. */
+/**
+ * The equivalent of another tool's option; undefined for an unknown option.
+ *
+ * @param spelling the option with its dashes, such as `--rm`
+ */
 export function hintForOption(spelling: string): string | undefined {
   return findHint(spelling, OTHER_OPTIONS);
 }

@@ -159,7 +159,7 @@ export interface SandboxEntry extends Entry {
   readonly published?: readonly Publication[] | undefined;
 }
 
-/** The journal's entry of a snapshot. */
+/** What the journal knows of a snapshot: enough to finish an interrupted snapshot, and to resume or fork from it. */
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;

@@ -100,7 +100,7 @@ export interface InstanceParts extends DaemonParts {
   readonly instances: Instances;
 }
 
-/** All parts of a node. The parts that InstanceParts does not have are for calls to the agents in the guests. */
+/** All parts of a node: InstanceParts, and the parts with which operations call the agents in the guests. */
 export interface NodeParts extends InstanceParts {
   readonly guests: GuestAccess;
   /** Limits how many connections to agents are being established at the same time. */
