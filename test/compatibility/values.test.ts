@@ -105,7 +105,7 @@ describe("unknown enum values from a newer agent", () => {
     assert.equal((await content.attributes)?.type, "unknown");
   });
 
-  test("the client ignores dropped bytes that are reported for an unknown stream", async () => {
+  test("the client ignores a report of dropped bytes for an unknown stream", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       streams: {

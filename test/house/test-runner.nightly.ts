@@ -134,7 +134,7 @@ describe("npm test", () => {
 });
 
 describe("a contained script", () => {
-  test("an interrupted script removes the two directories that runContained made for it", async () => {
+  test("at SIGTERM, runContained removes the script's two temporary directories", async () => {
     const script = join(import.meta.dirname, "fixtures/contained.ts");
     const { GUEST_AGENT_TEST_MARK: _own, ...env } = process.env;
     const outer = spawn(process.execPath, [script], { env, stdio: ["ignore", "pipe", "inherit"] });

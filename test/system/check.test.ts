@@ -80,7 +80,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("in a complete root directory, `check` reports only clock and capabilities as limited", () => {
+  test("with /proc and /dev, `check` reports only capabilities and clock as limited", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 

@@ -81,7 +81,7 @@ describe("an agent without port and TLS files", { skip }, () => {
     assert.deepEqual(networkEntries(agent.pid), []);
   });
 
-  test("an agent with a TCP port has one entry in the kernel's network tables", async () => {
+  test("an agent that listens on TCP opens exactly one network socket", async () => {
     await using agent = await startAgent({ through: ["unshare", "--net"] });
     await agent.logged("management_listening");
     assert.equal(networkEntries(agent.pid).length, 1);

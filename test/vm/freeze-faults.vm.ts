@@ -103,7 +103,7 @@ describe("a frozen session in a guest", () => {
     await allBeat(clone, await beatsOf(clone), BEATING);
   });
 
-  test("an expired freeze thaws the session, which the next restore steps report", async () => {
+  test("the next restore steps report that an expired freeze thawed the session", async () => {
     await stage.machine.resume();
     assert.equal((await restoreDuties(() => stage.client(), { reachTimeoutMs: REACH_MS })).frozen, false);
     await allBeat(stage.machine, before, BEATING);

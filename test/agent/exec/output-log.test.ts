@@ -100,7 +100,7 @@ describe("the log of a kept command", () => {
     assert.equal(log.heldBytes, 10);
   });
 
-  it("an output log limits the number of alternating stdout and stderr pieces", () => {
+  it("a 64,000-byte output log holds at most 1,000 alternating stdout/stderr pieces", () => {
     const dropping = logOf(64_000, "drop_oldest");
     for (let run = 0; run < 5_000; run++) write(dropping, STREAMS[run % 2] ?? "stdout", 1);
     const reader = new Reader(dropping, { stdout: 0, stderr: 0 });

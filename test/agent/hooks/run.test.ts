@@ -48,7 +48,7 @@ function appeared(name: string): Promise<void> {
 const refused = (status: string, reason: string) => ({ name: "GuestError", status, reason });
 
 describe("RunHook", () => {
-  it("RunHook runs a hook of either kind and reports its exit", async () => {
+  it("RunHook runs PRE_SNAPSHOT and POST_RESTORE hooks and reports exit code and output", async () => {
     for (const kind of [PRE_SNAPSHOT, POST_RESTORE]) {
       const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await hook("echo out; echo err >&2; exit 7", kind);
       assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [true, false, 7, "out\n", "err\n"]);

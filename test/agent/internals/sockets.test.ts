@@ -87,7 +87,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories[0], memories[1]);
   });
 
-  it("TLS writes do not coalesce a single piece or oversized pieces", async () => {
+  it("TLS writes coalesce neither a single piece nor oversized pieces", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(1, 8_192));

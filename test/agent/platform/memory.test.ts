@@ -82,7 +82,7 @@ test("MemoryKeeper releases memory only when the agent is idle and memory has gr
   assert.equal(trimmed.length, 1);
 });
 
-test("MemoryKeeper releases program pages once, at the first idle period", async () => {
+test("MemoryKeeper releases the agent's program pages once, at the first idle period", async () => {
   const { memory, pages, next } = keeper();
   for (let round = 0; round < 2; round++) {
     leaveGarbage(16);
@@ -95,7 +95,7 @@ test("MemoryKeeper releases program pages once, at the first idle period", async
   }
 });
 
-test("MemoryKeeper releases program pages only when no call is running", async () => {
+test("MemoryKeeper releases the agent's program pages only when no call is running", async () => {
   const { memory, trimmed, pages, next } = keeper();
   memory.onCalls(1);
   let rested = next();
@@ -140,7 +140,7 @@ test("at the next idle period, MemoryKeeper releases memory that V8 freed late",
   assert.equal(trimmed.length, held.length / FRESH_BYTES + 1);
 });
 
-test("beforeSnapshot releases garbage and program pages before it calls `rehearse`", async () => {
+test("beforeSnapshot releases garbage and the agent's program pages before calling `rehearse`", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(() => {

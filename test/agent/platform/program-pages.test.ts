@@ -31,7 +31,7 @@ async function bundleDirectory(): Promise<TestDirectory> {
   return directory;
 }
 
-test("ProgramPages drops every program from the page cache before unmapping pages", async () => {
+test("ProgramPages unmaps program pages and drops each program from the page cache", async () => {
   const { dropped, advised, recorder } = recording();
   await using directory = await bundleDirectory();
   const pages = new ProgramPages(recorder, directory.path);

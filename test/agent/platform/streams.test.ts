@@ -102,12 +102,12 @@ async function drainOf(
   return { complete: await source.drain(), asked };
 }
 
-test("drain checks at most six times whether background writers have closed a pipe", async (t) => {
+test("drain() checks six times at most whether background writers closed a pipe", async (t) => {
   assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });
 
-test("drain keeps checking a pipe while other children start", async (t) => {
+test("drain() keeps checking a pipe while other children are starting", async (t) => {
   const { promise: settled, resolve } = Promise.withResolvers<void>();
   const onLook = (look: number): void => {
     if (look === 20) resolve();
@@ -206,7 +206,7 @@ test("a filled output pipe is widened to 256 KiB", async () => {
   closeSync(theirs);
 });
 
-test("WidePipes widens at most 32 pipes until one of them is forgotten", () => {
+test("WidePipes widens at most 32 pipes at once; forget() makes room", () => {
   const pipes = Array.from({ length: 33 }, () => pipe(true));
   const wide = new WidePipes(addon);
   const widened = pipes.map(([fd]) => wide.widen(fd));

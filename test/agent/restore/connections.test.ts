@@ -61,7 +61,7 @@ it("a rehearsal of restore steps starts no process and changes nothing observabl
 });
 
 describe("connections after the restore steps", () => {
-  it("restore steps close all other connections and answer their caller", async () => {
+  it("restore steps close all connections except the one that requested them", async () => {
     await using agent = await startAgent();
     const older = await Promise.all([dial(agent), dial(agent), dial(agent)]);
     const halfOpen = connectTcp(agent.port, "127.0.0.1");

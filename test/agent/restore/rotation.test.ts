@@ -59,7 +59,7 @@ describe("a token from a file", () => {
 });
 
 describe("a credential volume that never answers", () => {
-  it("a hung volume with credential files delays no call and is reread once it answers", NEEDS_FUSE, async () => {
+  it("a hung credential volume delays no call; its files are reread later", NEEDS_FUSE, async () => {
     await using directory = await testDirectory();
     await put(directory.at("token"), "token-one-0123456789");
     const spec = directory.at("process.json");

@@ -90,7 +90,7 @@ test("bytesFieldFrame does not copy a large payload", () => {
   assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
 });
 
-test("tryBytesField leaves unusual messages to the protobuf library and rejects damaged ones", () => {
+test("tryBytesField returns undefined for unusual messages and rejects damaged ones", () => {
   const frame = { case: "stdin", value: Buffer.from("abc") } as const;
   const stdin = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
   const others: readonly Uint8Array[] = [

@@ -216,7 +216,7 @@ describe("a failed call whose client does not read", () => {
     assert.equal((await client.status(second)).get("grpc-status"), "10");
   });
 
-  test("if failed calls' unread data exceeds 4 MiB, the oldest are reset", async () => {
+  test("beyond 4 MiB of unread data, the oldest failed calls are reset", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

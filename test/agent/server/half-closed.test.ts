@@ -60,7 +60,7 @@ function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: bo
 }
 
 describe("a half-closed client without TLS", () => {
-  it("a client that half-closes `bridge` still receives the rest of every answer", async () => {
+  it("`bridge` delivers every answer completely after its standard input has ended", async () => {
     const path = join(dirname(agent.socketPath), "large");
     await writeFile(path, Buffer.alloc(FILE_BYTES));
     const [program = "", ...args] = agent.bridge;
@@ -99,7 +99,7 @@ describe("a half-closed client without TLS", () => {
     await peer.ended();
   });
 
-  it("a client's half-close ends only the requests that the client has not completed", async () => {
+  it("a client's half-close ends only those requests whose body is incomplete", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
     const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);

@@ -89,7 +89,7 @@ describe("a background process that keeps writing to its output", () => {
 });
 
 describe("output that is kept for a background process", () => {
-  it("idle background processes cost no CPU; pipes of ended ones are closed", NEEDS_INSIGHT, async () => {
+  it("idle background processes cost no CPU; their pipes close when they end", NEEDS_INSIGHT, async () => {
     await exec(agent, { args: ["true"] });
     const earlier = descriptors();
     const seconds = `47${process.pid}.125`;

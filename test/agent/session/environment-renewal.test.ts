@@ -208,7 +208,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
 });
 
 describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
-  it("with keepFrozen, the host can write a fork's spec before the thaw", async (t) => {
+  it("`keepFrozen` lets the host write a fork's spec before the thaw", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -228,7 +228,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["of the fork", 2]);
   });
 
-  it("a freeze ends after freeze_ms even with keepFrozen", async (t) => {
+  it("a freeze ends after freeze_ms even if restore steps use `keepFrozen`", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     using before = clientOf(guest.agent);
@@ -241,7 +241,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("after keepFrozen, restore steps thaw a session only with a valid spec", async (t) => {
+  it("a session that `keepFrozen` kept frozen thaws only with a valid spec", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -266,7 +266,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("despite keepFrozen, freeze expiry kills a session whose spec was refused", async (t) => {
+  it("an expired freeze kills a session with a refused spec despite `keepFrozen`", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -289,7 +289,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     await processGone(pid);
   });
 
-  it("keepFrozen does not freeze a running session", async () => {
+  it("restore steps with the option `keepFrozen` do not freeze a running session", async () => {
     await using guest = await Guest.start();
     using client = clientOf(guest.agent);
     assert.equal((await client.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);

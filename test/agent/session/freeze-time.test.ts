@@ -148,7 +148,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     }
   });
 
-  it("if killing a session with an expired freeze fails, the agent retries", async () => {
+  it("after a freeze expires, killing the session is retried until it succeeds", async () => {
     const { begin, pass, freeze, ends, mayKill } = setup();
     await begin(1_000);
     freeze.thawByDuties({ keep: true, specRefused: true });

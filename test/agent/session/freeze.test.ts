@@ -109,7 +109,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.commands.list(), []);
   });
 
-  it("a second node cannot freeze a frozen session, but its restore steps thaw it", async () => {
+  it("a second node cannot freeze a frozen session but can thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);

@@ -51,7 +51,7 @@ async function closed(target: NetConnectOpts): Promise<void> {
 }
 
 describe("an agent that runs out of descriptors", () => {
-  it("without free descriptors, execs fail with RESOURCE_EXHAUSTED until some are free", NEEDS_ROOT, async (t) => {
+  it("while the agent lacks free descriptors, execs fail with RESOURCE_EXHAUSTED", NEEDS_ROOT, async (t) => {
     await using agent = await startAgent();
     const client = connect(agent);
     t.after(() => {
@@ -93,7 +93,7 @@ describe("an agent that runs out of descriptors", () => {
     assert.equal(String((await exec(agent, { args: ["echo", "recovered"] })).stdout), "recovered\n");
   });
 
-  it("without free descriptors, accept_failed is logged once per listener", NEEDS_ROOT, async () => {
+  it("an agent without free descriptors logs accept_failed once per listener", NEEDS_ROOT, async () => {
     await using agent = await startAgent();
     await exec(agent, { args: ["true"] });
     await agentSettled(agent.pid);
@@ -114,7 +114,7 @@ describe("an agent that runs out of descriptors", () => {
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
   });
 
-  it("without free descriptors, a timeout still kills the whole tree", NEEDS_ROOT, async (t) => {
+  it("an agent without free descriptors still kills a timed-out command's process tree", NEEDS_ROOT, async (t) => {
     await using agent = await startAgent();
     const client = connect(agent);
     t.after(() => client.close());

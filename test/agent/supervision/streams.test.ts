@@ -97,7 +97,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
 }
 
 describe("a terminal with tostop set", () => {
-  it("a background writer paused by tostop uses no agent CPU and can be resumed", async () => {
+  it("a background job that `tostop` stops costs no CPU and can resume", async () => {
     using stream = new ExecStream(agent);
     const line =
       // The writer ends with the terminal: background commands outlive their starter.

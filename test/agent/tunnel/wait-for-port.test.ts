@@ -116,7 +116,7 @@ describe("WaitForPort", () => {
     await once(await server.next(), "end");
   });
 
-  it("WaitForPort with a 1 ms timeout finds an existing listener beside 100 other waits", async () => {
+  it("a WaitForPort of 1 ms finds a listener despite 100 other waits", async () => {
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
     const others = Array.from({ length: 100 }, () => client.ports.waitFor(absent, { timeoutMs: LONG_MS }));
@@ -153,7 +153,7 @@ describe("WaitForPort", () => {
     assert.equal(looks.length, 2);
   });
 
-  it("without /proc, an unresponsive port delays no wait for another port", async () => {
+  it("without /proc, an unresponsive port does not delay waits for other ports", async () => {
     const real = guestSockets(addon);
     const sockets: Sockets = {
       ...silent(),
@@ -173,7 +173,7 @@ describe("WaitForPort", () => {
     await Promise.allSettled(silentOnes);
   });
 
-  it("one port check serves all waits, at most 20 times a second", async () => {
+  it("100 waits for a port share one listener scan every 50 ms", async () => {
     let looks = 0;
     const delays: number[] = [];
     const due: (() => void)[] = [];

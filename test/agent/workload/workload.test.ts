@@ -162,7 +162,7 @@ describe("a misspelt variable", () => {
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
-  it("a misspelt variable is reported with the faults that it causes", async () => {
+  it("for a misspelt variable, the agent suggests the right name and exits", async () => {
     const env = { SVC_GUEST_PORT: undefined, SVC_GEUST_PORT: "7071" };
     await using agent = await startAgent({ env, awaitListening: false });
     assert.deepEqual(await agent.exited, { code: 78, signal: null });

@@ -166,7 +166,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("`forward` calls `connectOptions` once for all waiting connections", async () => {
+  it("`forward` calls the `connectOptions` callback once for all waiting connections", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before" });
     let asked = 0;
@@ -182,7 +182,7 @@ describe("client.forward", () => {
     assert.equal(asked, 1);
   });
 
-  it("`forward` reports a `connectOptions` that never settles, and calls it again", async () => {
+  it("`forward` reports a hanging `connectOptions` callback and calls it for later connections", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: 2_000 });
     const told: GuestError[] = [];

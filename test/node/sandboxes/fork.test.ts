@@ -112,7 +112,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("after `sweep` has completed an interrupted boot, `resume` can replace variables", async () => {
+  test("`resume` accepts `env` after `sweep` has completed an interrupted boot", async () => {
     await sharedNode.create({ image: IMAGE, name: "booted", process });
     await sharedNode.stop("booted");
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });

@@ -109,7 +109,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("`connectHypeman` rejects a token invalid in HTTP headers, and does not print it", async () => {
+  test("`connectHypeman` rejects an invalid API token without printing the token", async () => {
     for (const apiToken of ["secret\nvalue", "secret\0", "sec ret", "secret\u{20ac}", " \n", 5 as never]) {
       const { message } = await assertRefused(connectHypeman({ apiToken }), "INVALID_SPEC");
       assert.match(message, /^apiToken (?:may contain only visible ASCII|is empty|is not text)/);
@@ -141,7 +141,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("`create` rejects a daemon with neither /capabilities nor /resources, or without tags", async () => {
+  test("`create` rejects a daemon that lacks /capabilities and /resources, or ignores tags", async () => {
     substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;

@@ -218,7 +218,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAMESPACES, () => {
-  test("without the daemon's /capabilities endpoint, sandboxes work; the instance names the hypervisor", async () => {
+  test("sandboxes work with a daemon that lacks the endpoint /capabilities", async () => {
     await using substrate = await HttpSubstrate.start();
     substrate.fail("GET /capabilities", MISSING);
     using node = await openNode(partsOf(substrate));

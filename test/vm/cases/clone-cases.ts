@@ -23,7 +23,7 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
     return clones;
   };
 
-  test("a snapshot taken during a command, connection and hook can be restored", async (t) => {
+  test("snapshots work while a command, a connection and a hook are active", async (t) => {
     await using source = await Source.prepare(stage.guest, stage.takeMachine());
     clones = await clone(stage.guest, source, (machine) => repeatedDuties(t, stage, machine));
     const [{ duties, dutiesTookMs, driftBeforeMs, driftAfterMs }] = clones.pair;

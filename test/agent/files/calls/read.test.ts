@@ -162,7 +162,7 @@ describe("ReadFile", () => {
     assert.ok(received >= CHUNK && received < original, String(received));
   });
 
-  it("ReadFile with holes stops at the new end of a shrinking file", async () => {
+  it("ReadFile with `holes` stops at the new end of a shrinking file", async () => {
     const path = directory.at("shrinking-holes");
     await using file = await open(path, "w");
     const [island, apart, islands] = [randomBytes(CHUNK), 4 * CHUNK, 64];

@@ -27,7 +27,7 @@ describe("a file operation that cannot even begin", () => {
     await assertReadable(files, path);
   });
 
-  it("a file operation that fails to start never marks its mount hung", async () => {
+  it("a file operation that cannot start never marks a mount as hung", async () => {
     await using directory = await testDirectory();
     const timers = new ManualTimers();
     const { files, path, recover } = await withoutMemory(directory, timers);

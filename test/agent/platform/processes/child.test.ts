@@ -44,7 +44,7 @@ test("a released child that survives SIGKILL is reaped when it ends", NEEDS_FUSE
   assert.equal(processById(child.pid), undefined);
 });
 
-test("a child leads its own process group in the agent's session", async () => {
+test("a child leads a new process group in the agent's POSIX session", async () => {
   // proc_pid_stat(5): process id, name, state, parent, group, session.
   const { stdout } = await run(request(script("inherit", "/bin/cat", "/proc/self/stat")));
   const [pid, , , parent, group, session] = stdout.toString().split(" ");
@@ -60,7 +60,7 @@ test("a child inherits only standard streams, even if seccomp refuses close_rang
   }
 });
 
-test("a terminal child runs in the foreground and is interrupted by Ctrl-C", async () => {
+test("a child on a terminal runs in the foreground; Ctrl-C interrupts it", async () => {
   const command = script("inherit", "/bin/sh", "-c", "stty -echo; echo ready; read line; echo got $line; exec cat");
   await using running = await launch(request(command, { stdio: { kind: "terminal", cols: 80, rows: 24 } }));
   await running.stdout.until(/ready/);
@@ -100,7 +100,7 @@ test("signalProcess signals a process only if both process id and start time mat
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
-test("after an abort, a failed process start is not retried without cgroup", async (t) => {
+test("after an abort, a process start that failed is not retried", async (t) => {
   const cgroups = Cgroups.open(addon);
   if (cgroups === undefined) {
     t.skip("needs cgroups");

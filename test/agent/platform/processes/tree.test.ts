@@ -101,7 +101,7 @@ test("killWithin kills a fork loop to its last process", async () => {
   assert.deepEqual(await processesWith(path), []);
 });
 
-test("killWithin kills a fork loop even if its processes end before /proc is read", async () => {
+test("killWithin kills a fork loop whose processes end before a scan completes", async () => {
   await using running = await launch(request([program("fork_loop")]));
   await running.stdout.until(/ready/);
   const slow = (milliseconds: number): void => {

@@ -427,7 +427,7 @@ describe("a kept command", () => {
     assert.equal(await text(command.stdout), "typed meanwhile");
   });
 
-  test("`connectOptions` supplies a new address and credentials for each reconnect", async () => {
+  test("the `connectOptions` callback supplies a new address and credentials for each reconnect", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let asked = 0;
@@ -448,7 +448,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("a reconnect fails at its time limit if `connectOptions` never settles", async () => {
+  test("a reconnect fails at its time limit if the `connectOptions` callback hangs", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 2_000 });
@@ -469,7 +469,7 @@ describe("a kept command", () => {
     await client.commands.end("unsettled", { forget: true });
   });
 
-  test("an aborted or abandoned call stops waiting for a hanging `connectOptions`", async () => {
+  test("an aborted or abandoned call stops waiting for a hanging `connectOptions` callback", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 10_000 });
@@ -521,7 +521,7 @@ describe("a kept command", () => {
     assert.equal((await command.wait()).exitCode, 3);
   });
 
-  test("forget() rejects if `connectOptions` fails, and can be called again", async () => {
+  test("forget() rejects if the `connectOptions` callback fails, and can be called again", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;
@@ -574,7 +574,7 @@ describe("a kept command", () => {
 });
 
 describe("an agent that was rolled back", () => {
-  test("a kept command fails with INPUT_LOST if a rolled-back agent lost its input", async () => {
+  test("a kept command fails with INPUT_LOST if a rollback discarded acknowledged input", async () => {
     const received: string[] = [];
     let calls = 0;
     await using rolledBack = await startStandIn({

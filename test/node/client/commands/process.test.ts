@@ -307,7 +307,7 @@ describe("GuestProcess", () => {
     assert.deepEqual([result.exitCode, result.signal], [143, "SIGTERM"]);
   });
 
-  test("a command on a terminal receives its input and resizes", async () => {
+  test("a command on a terminal gets input and terminal size changes", async () => {
     const process = client.start(["sh"], { terminal: { cols: 91, rows: 17, term: "vt100" } });
     for (const cols of [80.5, -1, 65_536, Number.NaN])
       assert.throws(() => process.resize(cols, 24), /cols requires a whole number from 0 to 65535, not /);

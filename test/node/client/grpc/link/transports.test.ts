@@ -81,7 +81,7 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
-  test("a bridge's exit is reported although its restart waits at a prompt", async () => {
+  test("the error reports a bridge command's exit although the restarted command hangs", async () => {
     await using directory = await testDirectory();
     // The first command prints a banner and ends. The next one prints a prompt and waits.
     const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";
@@ -132,7 +132,7 @@ describe("a bridge command", () => {
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 
-  test("a program can exit despite an open bridge; close() removes bridge directories", async () => {
+  test("an open bridge does not block exit; close() removes the bridge's directory", async () => {
     await using directory = await testDirectory();
     const program = directory.at("program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
