@@ -78,7 +78,7 @@ for (const release of releases) {
   });
 }
 
-test("the compatibility operations cover every management method", async () => {
+test("the compatibility tests have an operation for every management method", async () => {
   assert.deepEqual(Object.keys(OPERATIONS).toSorted(), methodsOf(await managementServices()));
 });
 

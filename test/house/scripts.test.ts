@@ -67,7 +67,7 @@ describe("npm scripts", () => {
     }
   });
 
-  test("npm run check reports that git or a clone is missing", async () => {
+  test("npm run check reports a missing git program and a missing repository", async () => {
     const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
     assert.deepEqual([nowhere.exitCode, nowhere.stdout], [1, ""]);
     assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);

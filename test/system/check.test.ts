@@ -94,7 +94,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     assert.deepEqual(limited, ["user", "capabilities", "cgroups", "entropy", "clock"]);
   });
 
-  test("`check` without `--json` prints a table that says if check is PID 1", () => {
+  test("`check` prints a table, which says whether `check` runs as PID 1", () => {
     const { status, stdout } = run("empty", { init: "is the agent", args: ["check"] });
     assert.equal(status, 1);
     assert.match(stdout, /^ok +user +0, PID 1 +\S[^]*^limited +clock +EPERM +the restore steps cannot set/m);
@@ -118,7 +118,7 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
     return spawnSync("unshare", args, { env: {}, stdio: "ignore" }).status;
   }
 
-  test("each environment variable of the hostile image breaks Node without the launcher", () => {
+  test("each dangerous environment variable of the hostile test image breaks plain Node", () => {
     assert.equal(nodeWith("HOME=/nowhere"), 0);
     for (const variable of HOSTILE_VARIABLES.filter((line) => MATTERING.has(line.split("=")[0] ?? ""))) {
       assert.notEqual(nodeWith(variable), 0, variable);

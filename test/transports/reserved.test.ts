@@ -14,7 +14,7 @@ const USAGE = 64;
 const CONFIG = 78;
 
 describe("the reserved transport sharedkernel", () => {
-  test("reservedTransport recognises sharedkernel addresses, but not hosts or paths containing the word", () => {
+  test("reservedTransport detects the transport `sharedkernel`, not that word in hosts or paths", () => {
     for (const name of NAMES) assert.match(reservedTransport(name) ?? "", EXPLANATION);
     for (const name of ["sharedkernel.example:7071", "/run/sharedkernel", "unix:/run/sharedkernel", "host:7071", ""]) {
       assert.equal(reservedTransport(name), undefined, name);

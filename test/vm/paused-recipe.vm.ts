@@ -135,7 +135,8 @@ describe("the script for a Paused instance", () => {
   test("the documented rescue script completes a standby interrupted after the memory dump", () =>
     saves((instance) => instance.suspend()));
 
-  test("the documented rescue script saves a guest that was only paused", () => saves(async () => undefined));
+  test("the documented rescue script saves a paused guest that was never suspended", () =>
+    saves(async () => undefined));
 
   test("the documented rescue script saves a guest that QEMU continued after suspension", () =>
     saves(async (instance) => {

@@ -35,7 +35,7 @@ function limitedIn(difference: Partial<GuestFacts>): ReadonlyMap<string, Check> 
 }
 
 describe("the checks of a guest", () => {
-  test("checkGuest passes and explains every check if the guest lacks nothing", () => {
+  test("for a complete guest, every check of checkGuest passes and is explained", () => {
     for (const { name, ok, found, meaning } of checkGuest(WHOLE)) assert.ok(ok && found !== "" && meaning !== "", name);
   });
 

@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("the end of a cut attachment does not update last_user_activity", () => {
-  it("after cut(), an attachment's end() does not count as user activity", () => {
+  it("cut() ends an attachment's user activity; a later end() changes nothing", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();

@@ -64,7 +64,7 @@ describe("the buffer of a kept command", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("with when_full: BLOCK, a full buffer pauses a kept command without loss", async () => {
+  it("with `when_full: BLOCK`, a full buffer pauses a kept command without loss", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -86,7 +86,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("with when_full: BLOCK, a kept command's exit frame follows all its output", async () => {
+  it("with `when_full: BLOCK`, the exit frame follows all output", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();
@@ -101,7 +101,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("with when_full: BLOCK, 16 MiB pass through a kept `cat` unchanged", async () => {
+  it("with `when_full: BLOCK`, 16 MiB pass through a kept command unchanged", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);

@@ -81,7 +81,7 @@ describe("limits of kept commands", () => {
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
-  it("a rejected exec does not replace an ended exec of that name", async () => {
+  it("a rejected exec leaves an ended exec of the same name intact", async () => {
     const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
     await ended.stream.outcome();
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
@@ -160,7 +160,7 @@ describe("user activity", () => {
     assert.equal(second.started.kept, true);
   });
 
-  it("a kept command's end counts as user activity only while attached", async () => {
+  it("a kept command's end is user activity only with an attached client", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "alone" } });
     first[Symbol.dispose]();
     await untilKept(agent, "alone", (kept) => kept?.attached === false);

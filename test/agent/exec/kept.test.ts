@@ -143,7 +143,7 @@ describe("a kept command", () => {
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
-  it("a kept command gets input and `stdin_close` after their sender has disconnected", async () => {
+  it("a kept command gets input and EOF that a disconnected client sent", async () => {
     const gate = join(directory, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });

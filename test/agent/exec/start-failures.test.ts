@@ -112,7 +112,7 @@ describe("users and working directories", () => {
       assert.equal(String((await exec(agent, start)).stdout), "found\n");
   });
 
-  it("the PATH search skips unusable entries but fails at a text file", async () => {
+  it("PATH search skips unusable entries but fails at an executable text file", async () => {
     const within = (...directories: string[]): StartInit => ({ args: ["env"], env: { PATH: directories.join(":") } });
     for (const name of ["denied", "text-first"]) await mkdir(join(directory, name));
     await mkdir(join(directory, "denied/env"));

@@ -79,7 +79,7 @@ describe("stalled file calls", () => {
     await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("a surplus file call evicts only a call stalled for one minute", async () => {
+  it("a file call over the limit evicts only calls stalled one minute", async () => {
     await writeFile(directory.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({

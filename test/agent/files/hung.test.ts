@@ -64,7 +64,7 @@ async function isEmpty(files: FileCalls, mount: string): Promise<boolean> {
 }
 
 describe("a file system that never answers", () => {
-  it("calls to a hung file system fail naming its mount; others continue", async (t) => {
+  it("calls to a hung mount fail with its path; other calls continue", async (t) => {
     await beside("hanging_mount", t, async ({ files, directory, hung, unmount }) => {
       await symlink(directory.at("hung/target"), directory.at("link"));
       const calls = (): Promise<unknown>[] => [

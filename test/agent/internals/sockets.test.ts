@@ -78,7 +78,7 @@ function memoriesOf(socket: Duplex): ArrayBufferLike[] {
 }
 
 describe("pieces that are written to a TLS socket", () => {
-  it("TLS writes coalesce pieces in one reused buffer", async () => {
+  it("TLS writes coalesce several pieces of data in one reused buffer", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(30, 8_192));

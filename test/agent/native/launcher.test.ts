@@ -208,7 +208,7 @@ describe("launcher", () => {
     // "close" has come: nobody holds standard output any more, so all have ended.
   });
 
-  test("without /proc, the launcher still finds a crashed agent's leftover processes cheaply", NEEDS_NAMESPACES, () => {
+  test("without /proc, the launcher finds leftover processes using little CPU time", NEEDS_NAMESPACES, () => {
     const script = 'trap "echo asked >&2; sleep 1; exit" TERM; echo set; while :; do sleep 0.05; done';
     const crash = (hide: string, drop = ""): { stderr: string; cpuMs: number } => {
       const lines = `TIMEFORMAT="%U %S"; time unshare -m sh -c '${hide}; exec ${drop} "$@"' sh "$@"`;

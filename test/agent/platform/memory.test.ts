@@ -42,7 +42,7 @@ function fresh(): Uint8Array<ArrayBuffer> {
 }
 
 // V8's memory, not the resident size: whether the C library returns a freed block at once depends on earlier ones.
-test("MemoryKeeper frees garbage after the last activity", async () => {
+test("MemoryKeeper frees garbage once the agent is idle", async () => {
   const { memory, trimmed, next } = keeper();
   const beforeBytes = process.memoryUsage().arrayBuffers;
   leaveGarbage(64);

@@ -138,7 +138,7 @@ async function mostHeldMib(
   return mostMib - restMib;
 }
 
-it("repeated large messages of unfinished requests stay within the memory bound", async () => {
+it("in three rounds, unfinished requests with large messages respect the memory bound", async () => {
   await using agent = await startAgent();
   const mib = await mostHeldMib(agent, 3, HEALTH, [largest()]);
   // 480 MiB are sent at a time, and 64 may be held: without a bound on incomplete messages it was 360.
@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a failed call whose client does not read", () => {
-  test("a failed call sends its status immediately unless one of its messages is half-sent", async () => {
+  test("a failed call without a half-sent message sends its status at once", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

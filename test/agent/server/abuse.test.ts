@@ -160,7 +160,7 @@ describe("the management port", () => {
     assert.equal(fields["reason"], "no request within 300 ms of the handshake");
   });
 
-  test("calls beyond the connection limit fail until a slot is free", async () => {
+  test("over the connection limit, a client's calls fail until another client leaves", async () => {
     await using server = await start({ limits: { connections: 2 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);

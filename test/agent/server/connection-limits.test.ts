@@ -204,7 +204,7 @@ describe("a client that exceeds a limit", () => {
     assert.equal((await peer.status(stream)).get("grpc-status"), "0");
   });
 
-  test("small WINDOW_UPDATE frames do not end the connection of a reading client", async () => {
+  test("a client that reads may send many small WINDOW_UPDATE frames", async () => {
     using reader = await RawHttp2.dial(agent, { windowBytes: 65_535 });
     const reading = reader.call("ReadFile", agent.token, readRequest(process.execPath));
     for (let read = 0; read < FILE_BYTES; read += 16_384) {

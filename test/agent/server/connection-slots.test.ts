@@ -14,7 +14,7 @@ const CONNECTION_LIMIT = 64;
 const WINDOW_BYTES = 65_535;
 
 describe("connection slots", () => {
-  test("restore calls of 64 non-reading clients leak no connection slot", async () => {
+  test("after restore calls from 64 stalled clients, a new client can connect", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
     for (let count = 1; count <= CONNECTION_LIMIT; count++) {
@@ -32,7 +32,7 @@ describe("connection slots", () => {
       ["close", (peer: RawHttp2) => peer[Symbol.dispose]()],
       ["stay", (peer: RawHttp2) => peer.finish()],
     ] as const) {
-      test(`300 non-reading clients of ${listener} that ${how} leak no slot`, NEEDS_INSIGHT, async () => {
+      test(`300 clients of ${listener} that read nothing and ${how} leak no slot`, NEEDS_INSIGHT, async () => {
         await using agent = await startSocketAgent();
         using client = await RawHttp2.dial(target(agent));
         assert.equal(await client.ask("Health", agent.token), "0");
@@ -58,7 +58,7 @@ describe("connection slots", () => {
 
 describe("restore steps and connection slots", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`restore steps disconnect an older non-reading client of ${listener}`, NEEDS_INSIGHT, async () => {
+    test(`restore steps disconnect an older client of ${listener} that reads nothing`, NEEDS_INSIGHT, async () => {
       await using agent = await startSocketAgent();
       const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));

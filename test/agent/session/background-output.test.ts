@@ -110,7 +110,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
   });
 
-  it("if background output pipes exceed their limit, the agent closes the oldest", async () => {
+  it("the agent closes the oldest pipe when background processes hold too many", async () => {
     const seconds = `47${process.pid}.250`;
     const client = connect(agent);
     try {

@@ -236,7 +236,7 @@ describe("a timer of the session", () => {
     assert.deepEqual(due, ["meanwhile", "before"]);
   });
 
-  it("a session timer whose callback was lost fires with the next timer", () => {
+  it("an overdue session timer fires when the next timer does", () => {
     const timers: (() => void)[] = [];
     let nowMs = 0;
     const sessionClock = new SessionClock(

@@ -96,7 +96,7 @@ describe("a bug of the agent", () => {
     });
   }
 
-  test("an exception while the agent reads a command's output ends that command", async () => {
+  test("a command ends if an exception occurs while its output is read", async () => {
     using stream = new ExecStream(agent);
     await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
     arm("read");

@@ -81,7 +81,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
 }
 
 describe("an agent that is killed, below a launcher without privileges", () => {
-  it("an unprivileged launcher exits despite a leftover process of another user", NEEDS_SETUID, async (t) => {
+  it("an unprivileged launcher exits although another user's leftover process survives", NEEDS_SETUID, async (t) => {
     const setpriv = join(bundle.directory, "setuid-root-setpriv");
     copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
     chmodSync(setpriv, 0o4755);

@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("the agent applies a tunnel's window update even while earlier data waits", async () => {
+  it("a tunnel's window update takes effect while earlier data awaits the server", async () => {
     const path = directory.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);

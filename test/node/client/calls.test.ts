@@ -123,7 +123,7 @@ describe("aborting", () => {
     assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "STREAM_LEFT", false]);
   });
 
-  test("aborting completeRestore() ends it before its first call and during the hook", async () => {
+  test("an abort ends completeRestore() during the hook, or before its first call", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },

@@ -67,7 +67,7 @@ describe("guestError", () => {
       assert.equal(failed(status.DEADLINE_EXCEEDED, details).message, message);
   });
 
-  test("error codes and mayConnect are not derived from host names or paths", () => {
+  test("error codes and mayConnect() ignore words in host names and paths", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
@@ -83,7 +83,7 @@ describe("guestError", () => {
     }
   });
 
-  test("guestError takes its message from the link failure only for UNAVAILABLE", () => {
+  test("guestError uses the connection failure's message only for the status UNAVAILABLE", () => {
     const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
     assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
@@ -137,7 +137,7 @@ describe("the library's sources", () => {
     assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
 
-  test("the library creates errors without a code only at known places", () => {
+  test("only the files that this test lists create errors without a code", () => {
     const paths = globSync("src/node/{client,credentials,sandboxes,tar,testing}/**/*.ts");
     const made = paths.flatMap((path) =>
       Array.from(readFileSync(path, "utf8").matchAll(/\bnew (\w*Error)\(/g), ([, name]) => `${path.slice(9)}: ${name}`),
@@ -262,14 +262,14 @@ describe("an answer that the client cannot read", () => {
     });
   }
 
-  test("a unary call that gets two answers fails with UNIMPLEMENTED", async () => {
+  test("a unary call fails with UNIMPLEMENTED if the response has two messages", async () => {
     await using server = await rawGrpcServer((stream) => stream.end(Buffer.concat([EMPTY, EMPTY])));
     const error = await failureOf(server.client.health());
     assert.equal(error.status, "UNIMPLEMENTED");
     assert.match(error.message, /Too many responses/);
   });
 
-  test("a unary call that gets no answer fails with UNIMPLEMENTED", async () => {
+  test("a unary call fails with UNIMPLEMENTED if the response has no message", async () => {
     await using server = await rawGrpcServer((stream) => stream.end());
     assert.equal((await failureOf(server.client.health())).status, "UNIMPLEMENTED");
   });

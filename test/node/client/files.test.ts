@@ -46,7 +46,7 @@ describe("files of a GuestClient", () => {
     assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
   });
 
-  test("`readFile` and `readPieces` reject unrequested holes and surplus bytes from the agent", async () => {
+  test("`readFile` and `readPieces` reject answers with forbidden holes or surplus bytes", async () => {
     for (const [chunk, said, read] of [
       [
         { hole: 5n },
@@ -109,7 +109,7 @@ describe("files of a GuestClient", () => {
     await assert.rejects(absent.attributes, GuestError);
   });
 
-  test("an abandoned read stream's `attributes` promise rejects with CANCELLED", async () => {
+  test("the `attributes` promise of a destroyed, unread stream rejects with CANCELLED", async () => {
     const unread = client.files.createReadStream(join(directory, "unread"));
     unread.destroy();
     const { status } = await failureOf(unread.attributes);

@@ -88,7 +88,7 @@ describe("restoreSequence", () => {
     assert.deepEqual([repeated, warnings], [undefined, []], `the clock seems to be off by ${clockErrorMs} ms`);
   });
 
-  test("on a refused spec, restoreSequence fails with SPEC_REFUSED before any hook", async () => {
+  test("if the agent refuses a spec, restoreSequence fails with SPEC_REFUSED before hooks", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {

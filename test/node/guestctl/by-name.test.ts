@@ -24,7 +24,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   const refused = async (args: readonly string[], said: RegExp, differences: Record<string, string> = {}) =>
     assertRefused(await runGuestctl(args, { ...env, ...differences }), said);
 
-  test("`--sandbox NAME` gives any guestctl command that sandbox's address and credentials", async () => {
+  test("with `--sandbox NAME`, guestctl commands use that sandbox's address and credentials", async () => {
     const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
     assert.deepEqual([stdout, exitCode], ["hello\n", 0], stderr);
     assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);

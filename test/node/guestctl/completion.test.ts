@@ -54,7 +54,7 @@ describe("guestctl completion", () => {
     return stdout.split("\n").filter((word) => word !== "");
   }
 
-  test("`completion` offers commands, options, files, directories and fixed words", async (t) => {
+  test("`completion` offers commands, options, files, directories and arguments such as `zsh`", async (t) => {
     if (isMissing(t, "bash")) return;
     const all = await offers("");
     for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);

@@ -94,7 +94,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("after a signal ended guestctl, its shared output pipe is in blocking mode", async () => {
+  test("when a signal ends guestctl, its shared stdout pipe becomes blocking again", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
     const line = `mkfifo go && { ${writers}; } | { ${reader}; }`;

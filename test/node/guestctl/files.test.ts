@@ -312,7 +312,7 @@ describe("guestctl cp", () => {
     assert.match(stderr, /c must be a directory, because there are several sources/);
   });
 
-  it("`cp` of a path ending in .. stays inside the target directory", async () => {
+  it("`cp` of `DIR/..` creates nothing outside the target directory", async () => {
     await mkdir(directory.at("tree/below"), { recursive: true });
     await writeFile(directory.at("tree/file"), "x");
     for (const path of ["in/remote", "out/local"]) await mkdir(directory.at(path), { recursive: true });
@@ -545,7 +545,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("`cp` ends at SIGINT while its archive input sends nothing", async () => {
+  it("`cp -` ends at SIGINT while it waits for archive input", async () => {
     await mkdir(directory.at("in"));
     const [file, ...words] = GUESTCTL;
     const waiting = execa(file, [...words, "cp", "-", `:${directory.at("in")}`], {

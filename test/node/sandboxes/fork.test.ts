@@ -147,7 +147,7 @@ describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, ()
 });
 
 describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPACES, () => {
-  it("a fork with a running sibling's vsock CID fails with SIBLING_RUNNING", async (place) => {
+  it("`fork` fails with SIBLING_RUNNING if a running sibling has its vsock CID", async (place) => {
     const { node, substrate } = place;
     substrate.rules.forks = "qemu";
     await node.snapshot("box", { name: "taken" });

@@ -9,7 +9,7 @@ const BUSY_MS = 3_000;
 const BLOCK_MS = 150;
 const SHORT_BLOCK_MS = 20;
 
-test("connection permits do not expire while this process lacks CPU time", async () => {
+test("connection permits do not expire while the event loop is mostly blocked", async () => {
   const dials = new Dials();
   let expired = 0;
   const permits = await Promise.all(Array.from({ length: 8 }, () => dials.enter(() => expired++)));

@@ -100,7 +100,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await node.remove("second");
   });
 
-  test("a published hostname returns 502 during standby, and a fork does not inherit it", async () => {
+  test("during standby, a published hostname returns 502; forks inherit no hostname", async () => {
     await node.standby("box");
     assert.equal((await answer(HOSTNAME)).status, 502);
     assert.match((await failureOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
@@ -175,7 +175,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("`publish` and `unpublish` succeed if only the daemon's response is lost", async () => {
+  test("`publish` and `unpublish` succeed even if the daemon's response is lost", async () => {
     substrate.fail("POST /ingresses", "cut", "after");
     const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
     const ids = substrate.ingresses.list({}).map(({ id }) => id);

@@ -90,7 +90,7 @@ describe("the journal in memory", () => {
     assert.throws(() => (entry.keys.bundle = "other"), TypeError);
   });
 
-  it("a journal without a change counter still shows another process's changes", async (place) => {
+  it("even without a change counter, a journal reader sees another process's changes", async (place) => {
     const { directory, database, journal } = place;
     await journal.add(entryOf("one"));
     database.exec("DROP TRIGGER entry_insert; DROP TRIGGER entry_update; DROP TRIGGER entry_delete");

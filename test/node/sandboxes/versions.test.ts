@@ -96,7 +96,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.equal(agents(substrate).length, 1, "its own stays");
   });
 
-  test("`sweep` by a node with an older or no agent keeps other agents' volumes", async () => {
+  test("`sweep` keeps agent volumes if the node's agent is older or absent", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;

@@ -33,7 +33,7 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
     );
   });
 
-  test("without restore steps, two clones draw equal random numbers twice (control experiment)", () => {
+  test("as a control, two clones without restore steps draw equal random numbers", () => {
     const [one, other] = seen().control;
     assert.equal(one.first.vdso.length > 0, hasVdso, "the vDSO is asked where there is one");
     assert.ok(drawTheSame(one.first, other.first), "the first time");

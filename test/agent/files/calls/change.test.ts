@@ -235,28 +235,24 @@ describe("SetAttributes", () => {
       assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
-  it(
-    "FileTree calls never leave the `beneath` directory while directories are replaced by symlinks",
-    NEEDS_ROOT,
-    async () => {
-      await using directory = await testDirectory();
-      const inside = directory.at("inside");
-      for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));
-      await fs.writeFile(directory.at("outside/file"), "", { mode: 0o600 });
-      const swap = `cd "$1/inside" || exit 1
+  it("FileTree calls stay in `beneath` even if symlinks replace directories meanwhile", NEEDS_ROOT, async () => {
+    await using directory = await testDirectory();
+    const inside = directory.at("inside");
+    for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));
+    await fs.writeFile(directory.at("outside/file"), "", { mode: 0o600 });
+    const swap = `cd "$1/inside" || exit 1
       while :; do mkdir a 2>/dev/null; : > a/file 2>/dev/null; mv -T a away 2>/dev/null; ln -s ../outside a 2>/dev/null; rm -rf a away; done`;
-      await using _swapper = besides("bash", "-c", swap, "bash", directory.path);
-      for (let attempt = 0; attempt < 300; attempt++) {
-        const at = { path: "a/file", beneath: inside };
-        await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
-        await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
-        await calls.makeLink({ path: "a/made", target: "x", beneath: inside }).catch(() => undefined);
-        await calls.makeFolder({ path: "a/directory", beneath: inside }).catch(() => undefined);
-      }
-      assert.deepEqual(await fs.readdir(directory.at("outside")), ["file"]);
-      assert.equal((await fs.stat(directory.at("outside/file"))).mode & 0o777, 0o600);
-    },
-  );
+    await using _swapper = besides("bash", "-c", swap, "bash", directory.path);
+    for (let attempt = 0; attempt < 300; attempt++) {
+      const at = { path: "a/file", beneath: inside };
+      await calls.setAttributes({ ...at, mode: 0o777, follow: attempt % 2 === 0 }).catch(() => undefined);
+      await calls.rename({ ...at, newPath: "a/renamed" }).catch(() => undefined);
+      await calls.makeLink({ path: "a/made", target: "x", beneath: inside }).catch(() => undefined);
+      await calls.makeFolder({ path: "a/directory", beneath: inside }).catch(() => undefined);
+    }
+    assert.deepEqual(await fs.readdir(directory.at("outside")), ["file"]);
+    assert.equal((await fs.stat(directory.at("outside/file"))).mode & 0o777, 0o600);
+  });
 });
 
 describe("every call of FileTree", () => {

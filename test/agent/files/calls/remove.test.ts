@@ -126,7 +126,7 @@ describe("Remove", () => {
     assert.deepEqual(await names(directory.at("top")), left);
   });
 
-  it("Remove stays below its path while directories are replaced by symlinks", NEEDS_ROOT, async () => {
+  it("Remove deletes nothing outside its path even if symlinks replace directories meanwhile", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("outside/deep"), { recursive: true });
     for (const name of ["outside/secret", "outside/deep/secret"]) await writeFile(directory.at(name), "stays");

@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("WriteTree keeps a replaced file's owner and mode when it also writes new files", async () => {
+  it("WriteTree keeps the owner and mode of replaced files among new files", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
@@ -195,7 +195,7 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
   });
 
-  it("WriteTree rejects a request that reports a complete item as failed", async () => {
+  it("WriteTree rejects a request that reports a completely sent file as failed", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });
@@ -256,7 +256,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
     assert.ok(short < 30, "not each time");
   });
 
-  it("ReadTree sends a hard-linked file's content although its names change meanwhile", async () => {
+  it("ReadTree sends a file's content while its hard links are being replaced", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");

@@ -166,7 +166,7 @@ describe("WriteFile", () => {
     assert.equal(await realpath(directory.at("absolute")), await realpath(directory.at("far/target")));
   });
 
-  it("WriteFile creates a dangling link's target and rejects a loop", async () => {
+  it("WriteFile creates a dangling symlink's target and rejects a symlink loop", async () => {
     await symlink("missing", directory.at("dangling"));
     await files.write({ path: directory.at("dangling") }, "there");
     assert.equal(await readFile(directory.at("missing"), "utf8"), "there");

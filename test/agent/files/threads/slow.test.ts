@@ -135,7 +135,7 @@ async function openedFile(path: string): Promise<RegularFile> {
 }
 
 describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () => {
-  it("reads of a stuck disk delay other calls, even to that disk, only briefly", async () => {
+  it("hung reads of a disk delay all other calls only briefly", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "content");
     await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);

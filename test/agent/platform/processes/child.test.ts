@@ -31,7 +31,7 @@ test("an ended child's pid is reserved until release(); later signals do nothing
   child.release();
 });
 
-test("a released child that survives SIGKILL is reaped when it ends", NEEDS_FUSE, async () => {
+test("after release(), a child that survived SIGKILL is reaped when it ends", NEEDS_FUSE, async () => {
   await using directory = await testDirectory();
   await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["take"]);
   const taken = once(mount.server.stdout, "data");

@@ -24,7 +24,7 @@ function cgroup(t: TestContext, hasLimit = true) {
   return { fd, limit: () => Number.parseInt(readFileSync(file, "utf8"), 10), cut };
 }
 
-test("the session's memory limit follows available memory, balloon and hotplug", (t) => {
+test("the session's memory limit changes when the guest's memory grows or shrinks", (t) => {
   const { fd, limit, cut } = cgroup(t);
   let total = 256 * MIB;
   const memory = new SessionMemory(

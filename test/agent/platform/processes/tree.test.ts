@@ -123,7 +123,7 @@ test("killWithin kills a fork loop whose processes end before a scan completes",
   assert.equal(await running.child.stdout?.drain(), true);
 });
 
-test("a process tree is not reported empty while it forks faster than /proc is read", async () => {
+test("emptyWithin returns false for a fork loop that outruns scans of /proc", async () => {
   const leader = 2 ** 25;
   for (const walked of [walkedSession, walkedTree]) {
     // Each listing has a new process of the session, which has ended before its row is read.
@@ -206,7 +206,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("while a known process is alive, /proc is not read again", async () => {
+  it("while a process found earlier is alive, /proc is not read again", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
@@ -268,7 +268,7 @@ describe("a reading of /proc", () => {
     );
   });
 
-  it("a pause separates scans of /proc, except before an urgent scan", async () => {
+  it("scans of /proc keep a minimum interval unless a request is urgent", async () => {
     let readings = 0;
     const shared = new SharedReading(async () => {
       readings += 1;

@@ -412,7 +412,7 @@ describe("a kept command", () => {
     await client.commands.end("closed");
   });
 
-  test("a kept command reconnects even if one attempt to reconnect gets no answer", async () => {
+  test("a kept command's client retries if a reconnection attempt gets no answer", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
