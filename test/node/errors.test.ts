@@ -86,7 +86,7 @@ const ROWS: readonly Row[] = [
       await ended("buffer_bytes");
       return library({}, (client) => client.start(["true"], { keep: { name: "buffer_bytes" } }).wait());
     },
-    /^command "buffer_bytes" already exists \(ended\); forget it, or set keep\.replaceEnded to replace it$/,
+    /^command "buffer_bytes" already exists \(ended\); remove it, or set keep\.replaceEnded to replace it$/,
   ],
   [
     "guestctl: a kept command of that name has ended",
@@ -94,7 +94,7 @@ const ROWS: readonly Row[] = [
       await ended("cwd");
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
     },
-    /^command "cwd" already exists \(ended\); forget it, or set --replace to replace it$/,
+    /^command "cwd" already exists \(ended\); remove it, or set --replace to replace it$/,
     /^"guestctl attach" attaches to the command with this name, "guestctl end" ends it and frees its name$/,
   ],
   [

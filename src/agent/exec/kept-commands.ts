@@ -183,7 +183,7 @@ function nameInUse({ name, execId, command, isRunning }: KeptSlot): AgentError {
   const started = isRunning ? "running" : "ended";
   const state = command === undefined ? "starting" : started;
   const field = state === "ended" ? "start.keep.replace_ended" : undefined;
-  const advice = field === undefined ? "attach to it, or end it" : `forget it, or set ${field} to replace it`;
+  const advice = field === undefined ? "attach to it, or end it" : `remove it, or set ${field} to replace it`;
   const pid = command && String(command.state.pid);
   const metadata = { name, execId, state, ...(pid && { pid }), ...(field && { field }) };
   return new AgentError(

@@ -9,10 +9,10 @@ const LF = 0x0a;
 /** Matches a request line (RFC 9112, 3). The target is a path, `*` or a URL. */
 const REQUEST_LINE = /^([A-Z][A-Z-]*) +((?:[/*]|[a-zA-Z]+:\/\/)[!-~]*)(?: HTTP\/(0\.9|1\.[01]|2\.0))?$/;
 /** Matches a header field (RFC 9110, 5): a token, and a value without control characters except tabs. */
-const FIELD = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
+const FIELD = /^([!#$%&'*+\-.^_\x60|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
 /** Matches a chunk size with its extensions (RFC 9112, 7.1). */
 const CHUNK_SIZE =
-  /^([0-9A-Fa-f]{1,12})((?:;[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:=(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*"))?)*)$/;
+  /^([0-9A-Fa-f]{1,12})((?:;[!#$%&'*+\-.^_\x60|~0-9A-Za-z]+(?:=(?:[!#$%&'*+\-.^_\x60|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*"))?)*)$/;
 const LENGTH = /^\d{1,15}$/;
 const CONTINUES = /(?:^|\W)100-continue(?:$|\W)/i;
 

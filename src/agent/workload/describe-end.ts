@@ -14,7 +14,8 @@ const SIGNAL_BASE = 128;
 export type EndedByAgent = "stop" | "kill_frozen" | undefined;
 
 /** Message for a session that was killed while it was frozen. */
-export const KILLED_FROZEN = "it was killed while it was frozen, because the restore steps rejected a spec file";
+export const KILLED_FROZEN =
+  "the agent killed it while it was frozen, because the restore steps had rejected a spec file";
 
 /**
  * Describes the end of the workload for people.

@@ -151,7 +151,7 @@ test("describeEnd names the cause of a workload's end as far as known", () => {
     ["was killed by SIGTERM, because it was asked to stop", death(15), false, "stop"],
     ["exited with status 0, because it was asked to stop", exit(0), false, "stop"],
     [
-      "was killed by SIGKILL: it was killed while it was frozen, because the restore steps rejected a spec file",
+      "was killed by SIGKILL: the agent killed it while it was frozen, because the restore steps had rejected a spec file",
       death(9),
       false,
       "kill_frozen",

@@ -97,7 +97,10 @@ export class Watches {
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
     if (request.names.length + request.ignore.length > WATCH_PATTERN_LIMIT)
-      throw invalidField("names", `and ignore must not have more than ${WATCH_PATTERN_LIMIT} patterns together`);
+      throw invalidField(
+        "names",
+        `must not have more than ${WATCH_PATTERN_LIMIT} patterns, including the patterns in the field ignore`,
+      );
     return this.#watchers.watch(client.signal, async (signal) => {
       const watch: Watch = new Watch({ ...this.#parts, request, client, onSize: (size) => this.#count(watch, size) });
       try {

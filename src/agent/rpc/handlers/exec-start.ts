@@ -64,7 +64,7 @@ function checkLimits({ args, env }: ExecStart, messageBytes: number): void {
   for (const argument of args) stringsBytes += Buffer.byteLength(argument);
   for (const [name, value] of variables) stringsBytes += Buffer.byteLength(`${name}=${value}`);
   if (stringsBytes <= EXEC_STRINGS_LIMIT_BYTES) return;
-  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes in all, including 9 bytes for the NUL and the pointer of each string`;
+  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes in all (each string counts 9 bytes more than its length, for its NUL and its pointer)`;
   throw tooLong(problem, EXEC_STRINGS_LIMIT_BYTES);
 }
 

@@ -14,8 +14,8 @@ import { keptObject } from "./schema.ts";
 
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
-  about: `Ends a command that was started with "exec --name", with everything that it has started, and removes it: its output is
-discarded, and its name is free. An attached client receives the rest of the output and the exit status. If the
+  about: `Ends a command that was started with "exec --name", and all processes that it has started. An attached client still
+receives the rest of the output and the exit status. Then the output is discarded, and the name is free again. If the
 command has already ended, the processes that it left running are ended; an agent without cgroups cannot find them, and
 a warning says so.`,
   options: {

@@ -34,7 +34,7 @@ import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alp
 
 const FREEZE = {
   argument: "DURATION",
-  help: "freeze the session for a snapshot; it thaws after its restore steps, or when this time is over (pre-snapshot only; at most 10m)",
+  help: "freeze the session for a snapshot. The session thaws after the restore steps, or when DURATION has passed (pre-snapshot only; at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -206,7 +206,9 @@ function outcomeObject(outcome: RestoreOutcome): object {
 
 function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
   const { entropyBytesMixed, entropyCredited, clockDriftMs, clockStepped, degraded } = response;
-  const clock = clockStepped ? `stepped; it was ${drift(clockDriftMs)}` : `not stepped; it is ${drift(clockDriftMs)}`;
+  const clock = clockStepped
+    ? `stepped; it was ${drift(clockDriftMs)}`
+    : `not stepped; the guest's clock is ${drift(clockDriftMs)}`;
   return [
     ["entropy", `${entropyBytesMixed} bytes mixed in, ${entropyCredited ? "credited" : "not credited"}`],
     ["clock", withTime ? clock : "left alone"],
