@@ -85,7 +85,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["tunnels at once", `${limits.TUNNEL_LIMIT} tunnels`],
   [
     "flow-control window of a tunnel into the guest",
-    `${bytes(limits.TUNNEL_WINDOWS_BYTES)} for all tunnels together. A new tunnel gets an eighth of the bytes that no other tunnel uses, but at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
+    `${bytes(limits.TUNNEL_WINDOWS_BYTES)} for all tunnels together. A new tunnel gets an eighth of the part that no other tunnel uses, but at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
   ],
   ["time to connect a tunnel", duration(limits.TUNNEL_CONNECT_LIMIT_MS)],
   [
@@ -98,7 +98,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections. When a surplus connection makes its first authenticated call, it takes the place of a connection that has made no authenticated call, and that connection becomes a surplus connection. If all ${limits.CONNECTION_LIMIT} connections have made an authenticated call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. If there is no such PING, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections above this limit. At its first authenticated call, a surplus connection becomes one of the ${limits.CONNECTION_LIMIT}. To make room for it, the agent takes a connection that has made no authenticated call, which becomes a surplus connection instead. If there is no such connection, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
@@ -124,7 +124,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "time until the agent refuses a call because of its headers",
-    "The agent refuses the call when the request is complete, or after 1 s",
+    "The agent refuses the call when the client has sent the complete request, or after 1 s if the request is still incomplete",
   ],
   ["token", "4,096 characters"],
   [

@@ -82,7 +82,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; `field` in the metadata names the field."],
   MALFORMED_MESSAGE: [
     ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
-    "The message is truncated, is not protobuf, or has too many fields. The status is UNIMPLEMENTED if the call takes exactly one message, and the client sent no message or several.",
+    "The message is truncated, is not protobuf, or has too many fields. The status is UNIMPLEMENTED if the client sent no message or several messages to a method that takes exactly one.",
   ],
   MESSAGE_TOO_LARGE: [["RESOURCE_EXHAUSTED"], "The message exceeds 4 MiB."],
   MOUNT_POINT: [["FAILED_PRECONDITION"], "The path is a mount point, which cannot be removed or renamed."],
@@ -135,7 +135,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MANY_DIRECTORIES: [
     ["RESOURCE_EXHAUSTED"],
-    "A Watch covers more directories than [the agent](#limits) or `fs.inotify.max_user_watches` of the guest allows. Exclude some directories with `ignore`, or raise the guest's limit.",
+    "A Watch covers too many directories: more than the agent's [limit](#limits), or more than the guest's `fs.inotify.max_user_watches` allows. Exclude some directories with `ignore`, or raise `fs.inotify.max_user_watches`.",
   ],
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [

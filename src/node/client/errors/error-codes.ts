@@ -17,7 +17,7 @@ const CODES = {
   NOT_AN_AGENT: "the program that listens there is not a guest agent; check the address",
   // Certificates.
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",
-  CLIENT_CERTIFICATE_REFUSED: "give the client certificate that was issued for this agent",
+  CLIENT_CERTIFICATE_REFUSED: "use the client certificate that was issued for this agent",
   CLIENT_CERTIFICATE_TOO_LONG:
     "remove certificates from the client's chain, beginning with the root: the agent accepts at most four, with 5.5 KiB in all",
   SERVER_CERTIFICATE_EXPIRED: "renew the agent's certificate, or check this host's clock",

@@ -87,8 +87,8 @@ export interface HookSpec {
   /** Program and its arguments. */
   readonly args: readonly string[];
   /**
-   * Variables that are added last: they replace variables of `ProcessSpec.env` with the same names. A variable with the
-   * value undefined is ignored.
+   * Variables for the hook: they replace variables of `ProcessSpec.env` with the same names. A variable with the value
+   * undefined is ignored.
    */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Working directory, an absolute path. Default: the workload's working directory. */

@@ -52,8 +52,8 @@ export interface TcpOptions extends Credentials {
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
   /**
-   * The name that the agent's certificate must contain. It does not depend on the address. Default:
-   * DEFAULT_SERVER_NAME.
+   * The name that the agent's certificate must contain, whatever the address is. Default: DEFAULT_SERVER_NAME, which is
+   * "guest-agent".
    */
   readonly serverName?: string | undefined;
 }

@@ -165,7 +165,8 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   args: string[];
 
   /**
-   * Variables that are added last. They are passed on unchanged, even if one has the name of a bootstrap variable.
+   * Variables for the command. They replace inherited variables and variables of Process.env with the same
+   * names, and are passed on unchanged, even if one has the name of a bootstrap variable.
    *
    * @generated from field: map<string, string> env = 2;
    */

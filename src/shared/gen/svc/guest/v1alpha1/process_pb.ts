@@ -242,7 +242,7 @@ export type Hook = Message<"svc.guest.v1alpha1.Hook"> & {
   args: string[];
 
   /**
-   * Variables that are added last. They replace variables of Process.env with the same names.
+   * Variables for the hook. They replace variables of Process.env with the same names.
    *
    * @generated from field: map<string, string> env = 2;
    */
