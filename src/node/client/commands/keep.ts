@@ -65,7 +65,10 @@ export type KeptEvent =
    */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
 
-/** Options for reconnecting after a lost connection. */
+/**
+ * Options for reconnecting after a lost connection. The ResumeOptions of the entry `./sandboxes` are others: those of
+ * `resume`, which resumes a suspended sandbox.
+ */
 export interface ResumeOptions {
   /**
    * How long to retry, in milliseconds since the connection was lost. With Infinity, the client retries until the

@@ -168,7 +168,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
 
   /**
    * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving a loop over the lines early ends
-   * the command, like leaving a loop over the stream. Fails with OUTPUT_TOO_LARGE at a line of more than 100 MB.
+   * the command, like leaving a loop over the stream. Fails with OUTPUT_TOO_LARGE at a line of more than 100 MB, and with
+   * ABORT_ERR if the call's signal is aborted.
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");

@@ -43,7 +43,7 @@ interface OwnerOptions extends PlaceOptions {
 
 /** Options of `readdir`. */
 export interface ReaddirOptions extends OpendirOptions {
-  /** Resolve with entries instead of names. Default: false. */
+  /** Resolve with DirectoryEntry objects, which are not Node's Dirent, instead of names. Default: false. */
   readonly withFileTypes?: boolean | undefined;
 }
 

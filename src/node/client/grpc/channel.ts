@@ -42,8 +42,9 @@ import { deferred } from "../deferred.ts";
 /** Options of every method that calls the agent. */
 export interface CallOptions {
   /**
-   * When this signal is aborted, the call is cancelled. A command then ends as after `GuestProcess.cancel()`, and may
-   * still run for 5 s; a kept command continues.
+   * When this signal is aborted, the call is cancelled, and rejects with a GuestError of the name "AbortError" and the
+   * code ABORT_ERR. A command then ends as after `GuestProcess.cancel()`, and may still run for 5 s; a kept command
+   * continues.
    */
   readonly signal?: AbortSignal | undefined;
   /**

@@ -33,7 +33,10 @@ import { paused, sourceStillSuspended, unreached, wrongState } from "./state-err
 
 /** Options of the operations that suspend a running sandbox: standby, snapshot and fork. */
 export interface SuspendOptions extends OperationOptions {
-  /** Whether to freeze the session. Default: the node's `freeze`. */
+  /**
+   * Whether to freeze the session. A later resume or fork with `env` requires a session that was frozen. Default: the
+   * node's `freeze`.
+   */
   readonly freeze?: Freeze | undefined;
 }
 
