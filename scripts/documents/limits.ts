@@ -93,8 +93,8 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${duration(limits.DEFAULT_PORT_WAIT_MS)} by default, at most ${duration(limits.PORT_WAIT_LIMIT_MS)}`,
   ],
   [
-    "unread requests: incomplete messages, and complete messages of more than 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB do not count toward this limit while they wait for their command. If 250 commands do not read their input, such messages take 150 MB of the agent's 188 MB of memory`,
+    "unread requests",
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all unread requests together. Incomplete messages, and complete messages of more than 256 KiB, count toward this limit. A complete message of at most 256 KiB does not count while it waits for its command. If 250 commands do not read their input, the messages that wait for them take 150 MB of the agent's 188 MB of memory`,
   ],
   [
     "connections to a listener",

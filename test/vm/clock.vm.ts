@@ -21,7 +21,7 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("restore steps correct a guest clock of 1970 and report the drift", async () => {
+  test("the restore steps correct a 1970 guest clock and report the drift", async () => {
     using client = stage.client();
     await client.health();
     appliedMs = Date.now();

@@ -94,7 +94,8 @@ export class Agent {
         await Promise.race([ended, this.#exitRequested.promise]);
       }
       await this.#shutDown();
-      // `ended` resolves with a status even if a signal cancelled the start, so that the workload never ran.
+      // If a signal cancelled the start of the workload, the workload never ran, but `ended` still resolves with a
+      // status.
       const status = await ended;
       const reason = workload.configured ? workload.endDescription : this.#endWithoutWorkload;
       // This line must be the last one of the log and of the console: after the guest has powered off, an operator can

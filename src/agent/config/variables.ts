@@ -26,8 +26,8 @@ export const BOOTSTRAP_VARIABLES = [
 ] as const;
 
 /**
- * Common prefix of the variables. Entries without it are skipped early, because the workload starts only after the
- * whole environment was searched.
+ * Common prefix of the variables. Entries of the environment without this prefix are dropped before the search for each
+ * variable, so that the search of a large environment does not delay the start of the workload.
  */
 const PREFIX: Buffer = Buffer.from("SVC_");
 

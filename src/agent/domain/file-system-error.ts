@@ -35,7 +35,7 @@ export class FileSystemError extends Error {
   }
 }
 
-/** A mounted file system. */
+/** A mount in the guest. If a file system hangs, all of its mounts hang. */
 export interface Mount {
   /** Identifies the file system. All mounts of a file system have the same value. */
   readonly fileSystem: string;

@@ -15,7 +15,7 @@ export const WORKLOAD_READERS_LIMIT = 32;
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
 /** How long, by default, the output and the exit status of a kept command remain available after its end. */
 export const DEFAULT_LINGER_MS = 600_000;
-/** Longest grace period of EndExec. */
+/** Largest `grace_ms` that EndExec accepts: 10 minutes. */
 export const END_GRACE_LIMIT_MS = 600_000;
 /** Longest delay of a timer in Node: 24.8 days. */
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
@@ -83,11 +83,11 @@ export const DEFAULT_READY_INTERVAL_MS = 1_000;
 export const DEFAULT_READY_TIMEOUT_MS = 5_000;
 /** Limit for the entropy in RunRestoreDuties. */
 export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
-/** Default timeout of a hook. */
+/** Timeout of a hook if RunHook has no `timeout_ms`. */
 export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
-/** Largest timeout of a hook. */
+/** Largest `timeout_ms` that RunHook accepts: 10 minutes. */
 export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
-/** Longest freeze of the session. */
+/** Largest `freeze_ms` that RunHook accepts: 10 minutes. The time for which the VM is suspended does not count. */
 export const FREEZE_LIMIT_MS = 600_000;
 /**
  * How long a freeze waits for commands that are starting. After that, it waits up to the same time for all processes to

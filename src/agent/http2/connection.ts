@@ -47,7 +47,7 @@ export interface ConnectionLimits {
   readonly writeBytes?: number | undefined;
 }
 
-/** Callbacks of a connection to its owner. */
+/** What an HTTP/2 connection reports to its owner. */
 export interface ConnectionEvents {
   /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
@@ -62,13 +62,12 @@ export interface ConnectionEvents {
 }
 
 /**
- * An HTTP/2 connection and the life cycle of its socket:
+ * An HTTP/2 connection and the life cycle of its socket. A connection has these states, of which it may skip some:
  *
- *     serving ──► draining: no new requests, running requests continue
- *        │            │
- *        └────────────┴──► closing: only complete responses are written ──► gone: the socket is closed
- *
- * `closing` has a deadline. Then the socket is destroyed, whatever the peer does.
+ * - serving: new requests are accepted.
+ * - draining: no new requests are accepted; running requests continue.
+ * - closing: only complete responses are written. At a deadline, the socket is destroyed, whatever the peer does.
+ * - gone: the socket is closed.
  */
 export class Http2Connection {
   readonly #socket: Duplex;
@@ -83,7 +82,7 @@ export class Http2Connection {
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** Whether the machine is processing input. Output is not flushed before all of this input is processed. */
+  /** Whether the state machine is processing input. Output is not flushed before all of this input is processed. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;

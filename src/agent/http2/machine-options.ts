@@ -4,7 +4,7 @@ import type { ConnectionError } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Callbacks of a machine to its owner. */
+/** What the HTTP/2 state machine reports to its owner. */
 export interface MachineEvents {
   /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;

@@ -127,7 +127,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Closes streams: all, those with an unfinished response, or those that only more input of the peer can end. */
+  /** Closes the streams that `which` selects. A stream is "waiting_for_peer" if it cannot end until the peer sends. */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {

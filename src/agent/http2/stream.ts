@@ -45,14 +45,14 @@ interface Queued {
 }
 
 /**
- * A request and its response. Each of them ends independently (RFC 9113, 5.1, without the states of pushed streams):
+ * A request and its response. Each of them ends independently. The states are those of RFC 9113, 5.1, except those of
+ * pushed streams:
  *
- *     HEADERS ──► open ──────────── remoteEnded ──────► half-closed (remote)
- *                  │                                           │
- *                  │ end(): `ended`, and all is written        │ end(): `ended`, and all is written
- *                  ▼                                           ▼
- *            reset with NO_ERROR: the client          ──────► closed ◄── reset() by us, RST_STREAM by the
- *            need not finish its request                                 client, end of the connection: from any state
+ * - open: the client has sent HEADERS.
+ * - half-closed (remote): the client has sent the complete request (`remoteEnded`).
+ * - closed: end() was called, and the complete response is written. If the request is still incomplete then, the stream
+ *   is reset with NO_ERROR, because the client need not finish its request. From any state, a stream is also closed by
+ *   reset(), by the client's RST_STREAM, and by the end of the connection.
  *
  * Between end() and the last written byte, the response waits for the client's window: it is `ended`, but not yet
  * `closed`. The consumer's `closed` is called once, with the error code. A stream can be paused and resumed until
@@ -67,7 +67,7 @@ export class Http2Stream {
   /** Whether nothing more is sent or received. */
   closed = false;
 
-  // --- request (modified by the machine)
+  // --- request (modified by Http2Machine)
 
   /** Whether the client has sent the complete request. */
   remoteEnded = false;
@@ -186,7 +186,7 @@ export class Http2Stream {
     this.#owner.consumed(this, slice.length);
   }
 
-  /** Called by the machine at the end of the request. */
+  /** Called by Http2Machine at the end of the request. */
   receiveEnd(): void {
     this.remoteEnded = true;
     if (this.#paused) this.#endHeld = true;
@@ -213,7 +213,7 @@ export class Http2Stream {
     this.queuedBytes -= sizeBytes;
   }
 
-  /** Called by the machine when the stream ends. Returns the number of unread bytes. */
+  /** Called by Http2Machine when the stream ends. Returns the number of unread bytes. */
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;

@@ -9,8 +9,8 @@ const TICK_BYTES = 8 * 1024;
 
 /**
  * Lets throttled connections take turns. Otherwise the agent would parse all of the 64 KiB that Node reads from a
- * socket before anything else runs: 60 connections that send requests and cancel them at once would block the agent for
- * seconds.
+ * socket before anything else runs: 60 connections that send requests and immediately cancel them would block the agent
+ * for seconds.
  */
 export class ThrottleQueue {
   /** Queue of connections, in order. */

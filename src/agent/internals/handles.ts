@@ -16,8 +16,9 @@ export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: 
 }
 
 /**
- * Stops reading the socket below TLS. Without this, a rejected client may see a reset instead of the TLS alert, as with
- * plain Node.
+ * Stops reading from the accepted socket below a TLS socket. After a failed handshake, FailedHandshakeLinger then keeps
+ * the accepted socket open for a short time, so that the client can read the TLS alert. If this version of Node lacks
+ * the private function, the client may see a reset instead of the alert, as with Node's own TLS server.
  */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();

@@ -47,7 +47,7 @@ export function writeJoined(
   });
 }
 
-/** Writes the pieces separately, as a socket without TLS sends them: in one system call, without a copy. */
+/** Writes pieces without joining them. A socket without TLS then sends them all in one system call, without a copy. */
 export function writeEach(socket: Duplex, pieces: readonly Uint8Array[], written: () => void): void {
   const last = pieces.length - 1;
   if (last > 0) socket.cork();

@@ -9,7 +9,7 @@ export class DutyQueue {
   readonly #duties = new Set<Promise<void>>();
 
   /**
-   * Counts the restore steps of a RunRestoreDuties call that has arrived as running, until the returned function is
+   * Records that a RunRestoreDuties call has arrived. Its restore steps count as running until the returned function is
    * called.
    */
   begin(): () => void {

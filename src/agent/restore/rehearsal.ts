@@ -6,8 +6,8 @@ import { DutyQueue } from "./duty-queue.ts";
 /** How long a snapshot waits for the file system of the credentials. */
 const FILES_LIMIT_MS = 1_000;
 /**
- * Invalid arguments: empty entropy, and a time before 1970. In a rehearsal, the restore steps pass them to the addon,
- * which rejects them, so that nothing changes.
+ * A rehearsal must change nothing. Its restore steps therefore pass invalid arguments to the addon, which rejects them:
+ * empty entropy, and a time before 1970.
  */
 const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;

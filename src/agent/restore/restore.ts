@@ -73,7 +73,7 @@ export class Restore<Connection> {
   }
 
   /**
-   * Counts the restore steps of a RunRestoreDuties call that has arrived as running, until the returned function is
+   * Records that a RunRestoreDuties call has arrived. Its restore steps count as running until the returned function is
    * called.
    */
   begin(): () => void {

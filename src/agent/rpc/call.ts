@@ -60,16 +60,17 @@ export interface CallSetup {
 }
 
 /**
- * One call on one HTTP/2 stream. Its handler reads and sends messages; the router ends it. There are four ways to end:
+ * One call on one HTTP/2 stream. Its handler reads and sends messages. One of these methods ends it:
  *
- * | method       | caused by                     | signal    | unsent messages     | status                      |
- * | ------------ | ----------------------------- | --------- | ------------------- | --------------------------- |
- * | finish       | the handler                   | unchanged | sent                | after them                  |
- * | abort        | cancel, lost connection, stop | aborted   | sent                | the handler's, if possible  |
- * | failWithin1s | deadline, eviction            | aborted   | dropped (see below) | within 1 s, then a reset    |
- * | failOnRead   | another call attaches instead | aborted   | dropped (see below) | when the client reads again |
+ * - `finish`: the handler has finished. The agent sends the queued messages and then the status.
+ * - `abort`: the client has cancelled, the connection is lost, or the agent stops. The signal is aborted. If possible,
+ *   the agent still sends the queued messages and then the handler's status.
+ * - `failWithin1s`: the deadline has passed, or the call is evicted. The signal is aborted, and the queued messages are
+ *   dropped. If the client does not read the status within 1 s, the stream is reset.
+ * - `failOnRead`: a newer call has attached in place of this one. The signal is aborted, and the queued messages are
+ *   dropped. The client gets the status when it reads again.
  *
- * A message that was partly sent is completed before the status.
+ * If the first queued message was already partly sent, it is not dropped but completed before the status.
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;

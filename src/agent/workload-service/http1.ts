@@ -16,7 +16,7 @@ const CHUNK_SIZE =
 const LENGTH = /^\d{1,15}$/;
 const CONTINUES = /(?:^|\W)100-continue(?:$|\W)/i;
 
-/** Callbacks of a reader. */
+/** What Http1Reader reports while it reads a request. For invalid input, `receive` returns false instead. */
 export interface Http1Events {
   /** Called when the client waits for "100 Continue" before it sends its body. */
   expects(): void;

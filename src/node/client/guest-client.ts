@@ -71,8 +71,8 @@ export class GuestClient {
   }
 
   /**
-   * The address to which the client last connected, if it has several addresses or a vsock address. Undefined before
-   * the first connection, and for every other client.
+   * The address to which the client last connected, if the client has several addresses or a vsock address. Undefined
+   * before the first connection, for a bridge, and for any other single address.
    */
   get addressInUse(): string | undefined {
     return this.#channel.addressInUse;

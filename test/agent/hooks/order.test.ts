@@ -78,7 +78,7 @@ describe("a POST_RESTORE hook", () => {
 });
 
 describe("a PRE_SNAPSHOT hook that ran while a snapshot was taken", () => {
-  it("restore steps kill a PRE_SNAPSHOT hook that still runs, with its descendants", async () => {
+  it("the restore steps kill a running PRE_SNAPSHOT hook and its descendants", async () => {
     const mark = `1000.${Date.now()}`;
     await using directory = await testDirectory();
     const script = directory.at("hook.sh");

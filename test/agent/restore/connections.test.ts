@@ -61,7 +61,7 @@ it("a rehearsal of restore steps starts no process and changes nothing observabl
 });
 
 describe("connections after the restore steps", () => {
-  it("restore steps close all connections except the one that requested them", async () => {
+  it("the restore steps close all connections except the one that requested them", async () => {
     await using agent = await startAgent();
     const older = await Promise.all([dial(agent), dial(agent), dial(agent)]);
     const halfOpen = connectTcp(agent.port, "127.0.0.1");
@@ -80,7 +80,7 @@ describe("connections after the restore steps", () => {
     assert.equal((await caller.health()).alive, true, "the caller dials again");
   });
 
-  it("the caller's connection accepts no new calls after restore steps", async () => {
+  it("the caller's connection accepts no new calls after the restore steps", async () => {
     await using agent = await startAgent();
     using peer = await dial(agent);
     assert.equal(await peer.ask("RunRestoreDuties", agent.token, DUTIES), "0");

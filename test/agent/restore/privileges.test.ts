@@ -98,11 +98,11 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     ["a FIFO", "mkfifo /dev/urandom /dev/random"],
     ["another device", "mknod /dev/urandom c 1 3"],
   ] as const)
-    it(`restore steps refuse ${what} at /dev/urandom`, async () => {
+    it(`the restore steps refuse ${what} at /dev/urandom`, async () => {
       assert.partialDeepStrictEqual(await duties(line), without("ENXIO"));
     });
 
-  it("restore steps write no entropy to a regular file at /dev/urandom", async () => {
+  it("the restore steps write no entropy to a regular file at /dev/urandom", async () => {
     await using directory = await testDirectory();
     const file = directory.at("urandom");
     const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
@@ -110,7 +110,7 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     assert.equal(readFileSync(file).length, 0);
   });
 
-  it("restore steps do not follow a link at /dev/urandom", async () => {
+  it("the restore steps do not follow a link at /dev/urandom", async () => {
     assert.partialDeepStrictEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), without("ELOOP"));
   });
 });

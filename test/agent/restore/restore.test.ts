@@ -82,7 +82,7 @@ function request(hostTimeNs?: bigint, sizeBytes = 64) {
 }
 
 describe("restore steps", () => {
-  it("restore steps run in the documented order", async () => {
+  it("the restore steps run in the documented order", async () => {
     const { restore, kernel, randomness, events } = setup();
     const report = await restore.run(request(HOST_NS), call());
     assert.deepEqual(report, {
@@ -111,7 +111,7 @@ describe("restore steps", () => {
     }
   });
 
-  it("restore steps accept up to 64 KiB of entropy and wipe it", async () => {
+  it("the restore steps accept and wipe up to 64 KiB of entropy", async () => {
     const { restore, kernel } = setup();
     const given = request(undefined, ENTROPY_LIMIT_BYTES);
     assert.equal((await restore.run(given, call())).entropyBytesMixed, ENTROPY_LIMIT_BYTES);
@@ -147,7 +147,7 @@ describe("restore steps", () => {
     await running;
   });
 
-  it("restore steps and freezing never overlap", async () => {
+  it("the restore steps never overlap with a freeze", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
     const { signal } = new AbortController();

@@ -208,7 +208,7 @@ describe("the management port", () => {
     assert.equal(results.filter((result) => result === "answered").length, 64);
   });
 
-  test("of connections beyond the limit, only the latest sixteen stay open", async () => {
+  test("when a seventeenth surplus connection arrives, the oldest surplus connection is closed", async () => {
     await using server = await start({ limits: { connections: 1 } });
     using first = await RawHttp2.dial(server);
     assert.equal(await first.ask("Health", TEST_TOKEN), "0");

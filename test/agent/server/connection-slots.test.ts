@@ -58,7 +58,7 @@ describe("connection slots", () => {
 
 describe("restore steps and connection slots", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`restore steps disconnect an older client of ${listener} that reads nothing`, NEEDS_INSIGHT, async () => {
+    test(`the restore steps disconnect an older non-reading client of ${listener}`, NEEDS_INSIGHT, async () => {
       await using agent = await startSocketAgent();
       const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));

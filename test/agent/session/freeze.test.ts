@@ -309,7 +309,7 @@ setInterval(() => {}, 1000);`;
 });
 
 describe("sessions that are hard to freeze", NEEDS_CGROUPS, () => {
-  it("restore steps do not thaw a cgroup that a command has frozen", async () => {
+  it("the restore steps do not thaw a cgroup that a command froze", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"

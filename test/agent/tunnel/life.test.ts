@@ -43,7 +43,7 @@ describe("a tunnel's life", () => {
     tunnel.destroy();
   });
 
-  it("restore steps end a tunnel on both sides; a new tunnel works", async () => {
+  it("the restore steps end tunnels on both sides; new tunnels work", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

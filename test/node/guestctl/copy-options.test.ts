@@ -73,7 +73,7 @@ describe("guestctl cp", () => {
     assert.match(missing.stderr, /\/none\\xe9: no such file/);
   });
 
-  it("`cp` gives files with times after year 9999 the nearest possible time", NEEDS_NAMESPACES, async () => {
+  it("for file times after year 9999, `cp` sets the nearest possible time", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     await using directory = await testDirectory();
     await mkdir(far.at("tree"));

@@ -29,7 +29,7 @@ export interface NetworkUsage {
   readonly sentBytes: number;
 }
 
-/** A mounted file system. */
+/** A file system that is mounted in the guest, at one or more paths. */
 export interface MountedFileSystem {
   /** The shortest path at which the file system is mounted, as raw bytes. */
   readonly path: Uint8Array;

@@ -16,7 +16,7 @@ import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 const LARGE_START_BYTES = 64 * 1024;
 /**
  * Longest time that a large start waits for earlier large starts. Even the largest possible start takes only a tenth of
- * this time on a busy machine.
+ * this time on a busy CPU.
  */
 const LARGE_START_LIMIT_MS = 1_000;
 

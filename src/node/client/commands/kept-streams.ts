@@ -184,8 +184,9 @@ export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
 
 interface Position {
   /**
-   * Base of the reader's offset in the output: the number of read bytes is added to it. It is the offset of the first
-   * byte that the agent sent, plus the sizes of all gaps that the reader has passed.
+   * Number of bytes that the reader has skipped: the bytes before the first byte that the agent sent, and the bytes of
+   * all gaps that the reader has passed. The reader's offset in the output is this number plus the number of bytes that
+   * it has read.
    */
   before: number;
   receivedBytes: number;

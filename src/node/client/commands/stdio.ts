@@ -32,7 +32,7 @@ export function isTextIn(encoding: "utf8" | "buffer" | undefined = "utf8"): bool
   throw invalidOption("encoding", `encoding is ${JSON.stringify(given)}; give "utf8" for text or "buffer" for bytes`);
 }
 
-/** Callbacks for the output of a command. */
+/** Callbacks that receive the output of a command, piece by piece, while the command runs. */
 export interface OutputListeners<Output extends string | Buffer = string> {
   /**
    * Called with each piece of standard output as it arrives; no piece ends within a character. If the callback returns

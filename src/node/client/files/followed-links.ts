@@ -7,7 +7,7 @@ import { secondsNotBefore } from "../../tar/index.ts";
 const NONE = Buffer.alloc(0);
 const CURRENT_DIRECTORY = Buffer.from(".");
 
-/** The calls to the guest that following symbolic links requires. */
+/** The calls to the guest that are needed to follow symbolic links. */
 export interface LinkedGuest extends GuestFiles {
   /** Reads the entries of a directory without following links. Calls `onFailure` for each entry that is left out. */
   readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<ArchiveEntry>;

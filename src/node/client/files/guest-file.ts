@@ -10,7 +10,7 @@ const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** The calls to the guest that reading a single file requires. */
+/** The calls to the guest that are needed to read a single file. */
 export interface GuestFiles {
   stat(path: Buffer, options: CallOptions): Promise<FileAttributes>;
   readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;

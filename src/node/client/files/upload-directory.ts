@@ -42,7 +42,7 @@ const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
 const SPECIAL_BITS = 0o7000;
 
-/** The calls to the guest that an upload requires. */
+/** The calls to the guest that are needed to upload a directory. */
 export interface UploadTarget {
   readonly files: CopyCalls;
   readonly health: (options: CallOptions) => Promise<Health>;
@@ -351,8 +351,8 @@ class Upload {
   }
 
   /**
-   * Yields every entry below the directory that must be sent. Yields undefined for each entry that the guest already
-   * has, and for each entry that failed.
+   * Yields one value for each entry below the directory: the entry itself if it must be sent; undefined if the guest
+   * already has the entry, or if the entry failed.
    */
   #entries(reading: LocalReading, skipped: { entries: number; bytes: number }): SentEntries {
     const next = (): IteratorResult<ArchiveEntry | undefined> | Promise<IteratorResult<ArchiveEntry | undefined>> => {

@@ -89,8 +89,8 @@ export class Channel {
   }
 
   /**
-   * The address to which the client last connected. Undefined if the client has only one address and it is not a vsock
-   * address.
+   * The address to which the client last connected, if the client has several addresses or a vsock address. Undefined
+   * before the first connection, for a bridge, and for any other single address, because grpc-js dials that itself.
    */
   get addressInUse(): string | undefined {
     return this.#link.inUse?.();

@@ -51,8 +51,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
    */
   readonly takes?: Takes;
   /**
-   * Options whose values may be names that are not valid UTF-8 (raw-names.ts). If this list is given, positional
-   * arguments may be such names too, even if the list is empty.
+   * Permits file names that are not valid UTF-8 (raw-names.ts) as positional arguments, and as values of the options in
+   * this list. An empty list permits them only as positional arguments. Default: the command rejects such names.
    */
   readonly takesRawNames?: readonly string[];
   /**

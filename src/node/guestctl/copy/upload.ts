@@ -198,7 +198,10 @@ function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEn
   return false;
 }
 
-/** Counts the files of an archive that is sent in one call. With older agents, each file is counted when it is written. */
+/**
+ * Counts the files of an archive while they are sent in one call. It is not used for older agents: each file is then
+ * written by a call of its own, and is counted after this call.
+ */
 class SentFiles {
   readonly #report: CopyReport;
   /** Sizes of the files, in bytes. The keys are names decoded as latin1, which keeps every byte. */

@@ -35,7 +35,7 @@ export interface Instance {
   readonly records?: number | undefined;
 }
 
-/** A volume that is mounted in an instance. The volume itself is always read-only. */
+/** A volume that is mounted in an instance. The instance cannot change the volume; it can write only to an overlay. */
 export interface VolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;

@@ -18,7 +18,7 @@ const TICK_MS = 500;
 const TICKS_UNTIL_HUNG = 40;
 
 describe("a file operation that cannot even begin", () => {
-  it("file operations that fail to start release their threads", async () => {
+  it("if a file operation cannot start, its thread is released", async () => {
     await using directory = await testDirectory();
     const { files, path, recover } = await withoutMemory(directory, nodeTimers);
     for (const outcome of await Promise.allSettled(Array.from({ length: 32 }, () => files.openRegular(path))))

@@ -91,7 +91,7 @@ describe("output of a command", () => {
     await again.wait();
   });
 
-  test("a kept command's `position` is exact after each read() of any size", async () => {
+  test("a kept command's `position` counts exactly the bytes that read() has returned", async () => {
     const text = "aä€😀".repeat(50);
     const kept = client.start(["printf", text], { keep: { name: randomUUID() }, forget: false });
     kept.stderr.resume();

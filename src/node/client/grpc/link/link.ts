@@ -11,7 +11,7 @@ export interface Link {
   failure?(): Cause | undefined;
   /** Finds out within a time limit why there is no connection; undefined if connecting works or the reason is unknown. */
   explain?(limitMs: number): Promise<Cause | undefined>;
-  /** The address to which the client last connected, if it has several addresses. */
+  /** The address to which the client last connected; see `Channel.addressInUse`. */
   inUse?(): string | undefined;
   /** Makes no more connections; open connections continue. */
   close?(): void;
