@@ -64,13 +64,13 @@ export interface KeptCommandState {
  * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
  * there to the attached call. So a client that does not read makes the command wait only if `whenFull` is "block".
  *
- * A kept command has these states, in this order:
- *
- * - `running`: the process has not ended. `#result` is undefined.
- * - `draining`: the process has ended, and `#result` says how. The agent still reads its output.
- * - `drained`: the agent has read all output (`#isDrained`). Attached calls get `exit`.
- * - `free`: the name and the buffer can be used again. After the process has ended, the command becomes free by free(),
- *   or when no call is attached and forget() was called or the linger time is over, even if it is not drained.
+ *     running ──── process ends ────► draining ── output is read ──► drained
+ *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
+ *                                        │                              │
+ *                                        └───────────────┬──────────────┘
+ *              no call is attached, and forget() was called or the linger time is over; or free()
+ *                                                        ▼
+ *                                                       free: the name and the buffer can be used again
  *
  * In every state but `free` a call may attach, which detaches the previous call. A call may also end in each of these
  * states. If `forget()` is called in `running`, the command continues, but there is no linger time after its end.

@@ -62,12 +62,13 @@ export interface ConnectionEvents {
 }
 
 /**
- * An HTTP/2 connection and the life cycle of its socket. A connection has these states, of which it may skip some:
+ * An HTTP/2 connection and the life cycle of its socket:
  *
- * - serving: new requests are accepted.
- * - draining: no new requests are accepted; running requests continue.
- * - closing: only complete responses are written. At a deadline, the socket is destroyed, whatever the peer does.
- * - gone: the socket is closed.
+ *     serving ──► draining: no new requests, running requests continue
+ *        │            │
+ *        └────────────┴──► closing: only complete responses are written ──► gone: the socket is closed
+ *
+ * `closing` has a deadline. Then the socket is destroyed, whatever the peer does.
  */
 export class Http2Connection {
   readonly #socket: Duplex;

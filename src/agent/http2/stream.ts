@@ -45,14 +45,14 @@ interface Queued {
 }
 
 /**
- * A request and its response. Each of them ends independently. The states are those of RFC 9113, 5.1, except those of
- * pushed streams:
+ * A request and its response. Each of them ends independently (RFC 9113, 5.1, without the states of pushed streams):
  *
- * - open: the client has sent HEADERS.
- * - half-closed (remote): the client has sent the complete request (`remoteEnded`).
- * - closed: end() was called, and the complete response is written. If the request is still incomplete then, the stream
- *   is reset with NO_ERROR, because the client need not finish its request. From any state, a stream is also closed by
- *   reset(), by the client's RST_STREAM, and by the end of the connection.
+ *     HEADERS ──► open ──────────── remoteEnded ──────► half-closed (remote)
+ *                  │                                           │
+ *                  │ end(): `ended`, and all is written        │ end(): `ended`, and all is written
+ *                  ▼                                           ▼
+ *            reset with NO_ERROR: the client          ──────► closed ◄── reset() by us, RST_STREAM by the
+ *            need not finish its request                                 client, end of the connection: from any state
  *
  * Between end() and the last written byte, the response waits for the client's window: it is `ended`, but not yet
  * `closed`. The consumer's `closed` is called once, with the error code. A stream can be paused and resumed until

@@ -105,18 +105,16 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 /**
  * Freezes the session for a snapshot. Thaws it when the restore steps run, when the time is over, or when the agent
  * shuts down. Every start of a command must go through `admit`, because a command that starts in a frozen session would
- * hang. The state changes as follows:
+ * hang. "Duties" in the diagram are the restore steps of a RunRestoreDuties call.
  *
- * - from live to closing, when freeze() is called;
- * - from closing to frozen, when the kernel has begun to freeze the session's processes;
- * - from closing to live, when the freeze fails, the client disconnects, a termination signal arrives, or the agent
- *   begins to shut down;
- * - from frozen to live, when the restore steps run, the time is over, a termination signal arrives, or the agent shuts
- *   down. In the last three cases, the log says `thawed_without_duties`.
- *
- * A session stays frozen if the restore steps have keep_frozen, if they refuse a spec file during a freeze with
- * keep_frozen, or if the kernel refuses to thaw or kill the session. After such a refused spec file, the session is not
- * thawed in those last three cases, but killed (`freeze_expired`, `frozen_session_killed`), and the agent ends.
+ *            freeze()             group.freeze()
+ *     live ────────────► closing ────────────────► frozen ◄─┐ duties with keep_frozen; duties that refuse a spec
+ *      ▲                    │                       │ │  └──┘ after keep_frozen; the kernel refuses to thaw or kill
+ *      ├────────────────────┘                       │ │
+ *      │  problem, caller gone, signal, leaving     │ │ a spec was refused, and then: time over, signal, leaving
+ *      │                                            │ └──────────────────────────► killed (freeze_expired,
+ *      └────────────────────────────────────────────┘                              frozen_session_killed): the agent ends
+ *         duties; no spec refused: time over (thawed_without_duties), signal, leaving
  */
 export class SessionFreeze {
   readonly #parts: SessionFreezeParts;

@@ -19,13 +19,12 @@ export interface KeptParts {
 }
 
 /**
- * State of the successive calls of one kept command. It changes as follows:
+ * State of the successive calls of one kept command. From every state, the next state can be "over".
  *
- * - from "starting" to "attached", when the agent answers the first call;
- * - from "attached" to "reconnecting", when the connection is lost;
- * - from "reconnecting" to "attached", when the agent answers a further call;
- * - from "attached" to "exited", when the exit frame arrives;
- * - from any state to "over", when the last call ends.
+ *     starting ──► attached ──► exited ──► over
+ *                   │    ▲
+ *       connection  ▼    │  agent has answered
+ *       lost      reconnecting
  */
 export type KeptState =
   /** The agent has not answered the first call yet. */
