@@ -14,7 +14,10 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** Number of intervals (POLL_MS) without an answer after which a file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/** Errno that is reported for a file whose file system does not respond. It is also the version of such a file. */
+/**
+ * Errno that is reported for a file whose file system does not respond. Such a file also has this text as its version
+ * (see BootstrapFile.version).
+ */
 const NO_ANSWER = "ETIMEDOUT";
 /** The problem that is reported for a variable that names a file on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;

@@ -50,7 +50,7 @@ export interface Share {
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
-  /** Shares with an amount above 0. The share that has been idle longest is first. */
+  /** The shares whose amount is not 0, ordered by the time for which they have been idle, the longest first. */
   readonly #shares = new Set<HeldShare>();
   #latest: HeldShare | undefined;
   readonly #ofOwners = new WeakMap<object, number>();

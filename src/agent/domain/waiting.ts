@@ -77,7 +77,7 @@ export class Lazy<Value> {
     this.#load = load;
   }
 
-  /** The value or the load in progress; undefined before the first use. */
+  /** A promise of the value, which may still be loading; undefined before the first use and after a failed load. */
   get started(): Promise<Value> | undefined {
     return this.#loading;
   }

@@ -26,7 +26,7 @@ export interface KeptStarted {
 interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   started(started: KeptStarted): void;
   gap(stream: OutputStream, bytes: number): void;
-  /** `done` is called once the frame was sent. */
+  /** `done` is called when the frame was sent. */
   stdinAck(offset: number, done: () => void): void;
 }
 

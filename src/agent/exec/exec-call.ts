@@ -9,7 +9,7 @@ import type { OutputStream } from "./output-log.ts";
 export interface ExecOutput {
   started(pid: number): void;
   /**
-   * Sends output of the command. `release` is called once the bytes were sent. Until then the agent does not read this
+   * Sends output of the command. `release` is called when the bytes were sent. Until then the agent does not read this
    * stream further, so the command may block when it writes.
    */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;

@@ -106,8 +106,8 @@ export class Exec {
   }
 
   /**
-   * Attaches a call to a kept command, or to the workload's output, and resolves as `keep` does. Also works during
-   * shutdown.
+   * Attaches a call to a kept command, or to the workload's output. Resolves when the exit was passed to the call.
+   * Attaching to the workload's output also works during shutdown.
    *
    * @throws AgentError NOT_FOUND if there is no such command; otherwise like KeptCommand.attach and
    *   WorkloadOutput.attach

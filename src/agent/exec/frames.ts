@@ -69,7 +69,7 @@ export interface SignalRequest extends KeptName {
 
 /** A frame of an Exec call whose content goes to the command, such as input or a signal. */
 export type CommandInput =
-  /** `release` is called once the bytes are no longer needed. */
+  /** `release` is called when the bytes are no longer needed. */
   | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "stdin_close" }
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
@@ -126,8 +126,8 @@ export function checkAttachRequest(request: AttachRequest): void {
 }
 
 /**
- * Returns the start offsets for a valid attach frame. The second parameter has the current length of each stream.
- * Throws OUT_OF_RANGE for an offset past the end.
+ * Returns the offsets from which a client that attaches gets the output. The first parameter is its valid attach frame;
+ * the second one has the current length of each stream. Throws OUT_OF_RANGE for an offset past the end.
  */
 export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
   checkOffset("attach.stdout_offset", stdoutOffset, stdout);

@@ -20,9 +20,9 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
   readonly clock: Clock;
-  /** Called once the process has ended. */
+  /** Called when the process has ended. */
   readonly onProcessEnd: () => void;
-  /** Called once the command is forgotten and its buffer is freed. */
+  /** Called when the command is forgotten and its buffer is freed. */
   readonly onFreed: () => void;
 }
 
@@ -244,7 +244,7 @@ export class KeptCommand {
     return leftovers.found;
   }
 
-  /** Ends the command because the agent exits. Resolves when it has ended and the attached call was sent its exit. */
+  /** Ends the command because the agent exits. Resolves when the command and the attached call have ended. */
   async terminate(): Promise<void> {
     this.#log.stopBlocking();
     this.#released.resolve();
@@ -279,7 +279,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call counts as user activity until now, or only until the last restore if it attached before that.
+    // The call counted as user activity; if it attached before the last restore, it counts only until that restore.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;

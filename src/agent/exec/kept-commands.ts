@@ -80,8 +80,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // If another start has reserved the command's name meanwhile, the slot of that start is in the map. That start
-    // forgets this command when it replaces it.
+    // A new command that is starting may already have reserved this name, so that its slot is in the map. In this case
+    // nothing is done here: `began` forgets the old command when the new one runs.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -130,7 +130,10 @@ export class KeptCommands {
     return [...this.#slots.values(), ...this.#forgotten, ...replaced].flatMap(({ command }) => command?.leader ?? []);
   }
 
-  /** Ends all kept commands, including those that are starting. Resolves as KeptCommand.terminate does. */
+  /**
+   * Ends all kept commands, including those that are starting. Resolves when they and the calls that are attached to
+   * them have ended.
+   */
   async terminateAll(): Promise<void> {
     const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
     const ends = [...this.#slots.values(), ...this.#forgotten, ...replaced].map(async (slot) => {

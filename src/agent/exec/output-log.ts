@@ -19,7 +19,10 @@ export const READ_BYTES: number = 64 * 1024;
  * before old bytes are dropped. The space grows with the capacity, up to READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** The list of runs has one entry for every 64 bytes of the buffer. An entry takes 9 bytes. */
+/**
+ * Bytes of the buffer for each entry in the list of runs. A run is a sequence of bytes from the same stream, and its
+ * entry takes 9 bytes.
+ */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 

@@ -116,8 +116,8 @@ export class WorkloadOutput {
   }
 
   /**
-   * If the workload has ended, resolves when its exit was sent to every reader that has not disconnected; otherwise
-   * resolves at once.
+   * If the workload has ended, resolves when every reader was sent the exit frame or has disconnected. If the workload
+   * has not ended, resolves at once.
    */
   async exitsSent(): Promise<void> {
     if (this.#result !== undefined) await Promise.allSettled(Array.from(this.#readers, ({ over }) => over));

@@ -141,7 +141,10 @@ class DynamicTable {
     this.#evict(limitBytes);
   }
 
-  /** Current index of the entry that was inserted when `inserted` was `insertion`; 0 if the entry was evicted. */
+  /**
+   * Current index of the nth entry that was inserted into the table (n is `insertion`, counted from 1); 0 if this entry
+   * was evicted.
+   */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
     return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;
@@ -170,7 +173,7 @@ export class HpackDecoder {
   readonly #secret: SecretField | undefined;
   #block: Buffer = NO_BYTES;
   #at = 0;
-  /** Encoded length of the string before `#at`. */
+  /** Encoded length of the last string that was decoded. The string ends at `#at`. */
   #codedBytes = 0;
 
   /**
@@ -299,7 +302,10 @@ const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-statu
 /** Encodes the header blocks of a connection in order. A repeated field is sent once and then by its index. */
 export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
-  /** The value of `inserted` at which each field was inserted into the table; `indexOf` computes the index from it. */
+  /**
+   * For each field that was put into the table: the number of its insertion, counted from 1. `DynamicTable.indexOf`
+   * computes the current index from this number.
+   */
   readonly #insertions = new Map<string, number>();
   /** Smallest table size since the last block; undefined if the size has not changed since. */
   #smallestBytes: number | undefined;

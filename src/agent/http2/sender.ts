@@ -97,7 +97,8 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // If the stream can send more, `#sendRound` adds it to the end of the set, where this loop reaches it again.
+      // A Set is iterated in order of insertion. `#sendRound` adds the stream again if it can send more. The stream is
+      // then the last of the set, and this loop reaches it after all others.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

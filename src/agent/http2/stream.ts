@@ -40,7 +40,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** Whether these are the first bytes that one call of `write` has queued. */
+  /** A call of `write` may queue several parts. Whether this is the first of them. */
   readonly isFirst: boolean;
 }
 

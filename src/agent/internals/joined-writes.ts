@@ -6,9 +6,8 @@ const BUFFER_BYTES = 384 * 1024;
 /** The buffer of the last joined write. The reference is weak, so that an idle agent does not keep the buffer. */
 let spare: WeakRef<Buffer> | undefined;
 /**
- * Whether a write is using the buffer. Node joins the pieces of other writes, in new memory, until that write is
- * finished. There is only one buffer: with a buffer for each write, 64 concurrent downloads lost a fifth of their
- * throughput.
+ * Whether a write is using the buffer. Meanwhile, the pieces of other writes are joined by Node, in new memory. There
+ * is only one buffer, because with a buffer for each write, 64 concurrent downloads lost a fifth of their throughput.
  */
 let isLent = false;
 

@@ -42,8 +42,8 @@ export class AcceptedConnection implements Connection {
   /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /**
-   * Whether this connection is protected: a new connection may replace it only if its client was silent for at least
-   * `evictAfterSilentMs`.
+   * Whether a call of this connection was admitted. From then on, a new connection may replace this one only if its
+   * client has been silent for at least `evictAfterSilentMs`.
    */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
@@ -72,7 +72,7 @@ export class AcceptedConnection implements Connection {
 
   /**
    * Closes the connection at once, and logs the reason once. The log event is `connection_refused` if the handshake is
-   * incomplete or the connection is above the limit, and otherwise `connection_failed`.
+   * incomplete or the connection is a surplus connection (see Acceptor), and otherwise `connection_failed`.
    */
   drop(reason: string): void {
     this.failed(reason);
@@ -243,8 +243,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns whether the connection has a place. Before that, gives a surplus connection a place if one is free, or if
-   * another connection can lose its place. Call it for each admitted call.
+   * Call it for each admitted call. Tries to find a place for a surplus connection: a free place, or the place of
+   * another connection that may lose it. Returns whether the connection now has a place.
    */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;

@@ -35,8 +35,8 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
 }
 
 /**
- * Creates the directory of a socket path, and removes a socket on which no process listens. Like `listenUnix`, throws
- * AgentError if the socket is in use, or if the path is not a socket.
+ * Creates the directory of a socket path, and removes a socket on which no process listens. Throws AgentError if the
+ * socket is in use, or if the path is not a socket.
  */
 export async function checkUnix(path: string): Promise<void> {
   try {

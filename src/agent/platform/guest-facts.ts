@@ -24,7 +24,7 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
     hasAccounts: existsSync("/etc/passwd"),
     devices: deviceProblems(),
     terminal: terminalProblem(addon),
-    // Opening a vsock socket as a test would load the kernel module.
+    // No vsock socket is opened as a test, because opening one would load the kernel module.
     hasVsock: existsSync("/dev/vsock") || /^AF_VSOCK\b/m.test(readProc("/proc/net/protocols")),
     cgroups: cgroupFacts(addon),
     clockStep: refusal(addon.probeClockStep()),

@@ -134,8 +134,8 @@ export class MemoryKeeper {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // The rehearsal runs the calls that a node makes after a restore. The pages of the programs are released before the
-    // rehearsal and not after it, so that the pages that these calls need are already mapped in clones of the snapshot.
+    // The program pages are released first. The rehearsal then runs the calls that a node agent makes after a restore,
+    // and so maps the pages that these calls need again. These pages become part of the snapshot.
     this.#pages?.release();
     await rehearse();
     // The first call after a restore runs #resume(), so the rehearsal must run it, too. It starts a timer, which is

@@ -19,7 +19,7 @@ export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 interface WatchedFiles {
-  /** Version of the files when they were last read. */
+  /** The version that the files had when they were last read. It differs after every change of a file. */
   readonly readVersion: string;
   /** Resolves with the current version of the files. Never rejects. */
   presentVersion(): Promise<string>;
@@ -86,8 +86,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // A cause in QUIET can occur every second. So for such a cause, a problem that was already logged is not logged
-      // again.
+      // Reloads with a cause in QUIET can follow each other every second. So they do not log a problem again that was
+      // already logged for the same content of the files.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

@@ -27,7 +27,8 @@ export interface RehearsalParts<Connection> {
 
 /**
  * Before a snapshot, runs the calls that a node agent will make after the restore. Clones of the snapshot then need not
- * compile the code of these calls or read it from disk. Changes nothing in the guest. Rejects if `play` rejects.
+ * compile the code of these calls or read it from disk. Changes nothing in the guest. Rejects if one of these calls
+ * cannot be made.
  */
 export async function rehearse<Connection>({ duties, own, play }: RehearsalParts<Connection>): Promise<void> {
   await play((connections) =>

@@ -22,7 +22,10 @@ interface SpecsRead {
 
 export interface SpecRenewalParts {
   readonly source: SpecSource;
-  /** `version` is HealthResponse.process_env_version. */
+  /**
+   * `renew` replaces the variables for processes that start later, and adds 1 to `version`
+   * (HealthResponse.process_env_version).
+   */
   readonly environment: { renew(variables: ProcessSpec["env"]): void; readonly version: number };
   readonly hooks: { renew(specs: HooksSpec): void };
   readonly log: Log;

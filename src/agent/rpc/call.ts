@@ -33,8 +33,8 @@ const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more bytes than this counts as large (`onLargeCalls`). */
 const LARGE_CALL_BYTES = 1024 * 1024;
 /**
- * A unary request of at least this many bytes is unusual, because it consists mostly of unknown fields. Its fields are
- * copied (see `decode`).
+ * The fields of a unary request of at least this many bytes are copied (see `decode`). No valid field of a unary
+ * request is that large, so most of these bytes are unknown fields.
  */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
@@ -67,8 +67,8 @@ export interface CallSetup {
  *   the agent still sends the queued messages and then the handler's status.
  * - `failWithin1s`: the deadline has passed, or the call is evicted. The signal is aborted, and the queued messages are
  *   dropped. If the client does not read the status within 1 s, the stream is reset.
- * - `failOnRead`: a newer call has attached in place of this one. The signal is aborted, and the queued messages are
- *   dropped. The client gets the status when it reads again.
+ * - `failOnRead`: the call is detached from its kept command, for example because a newer call attaches. The signal is
+ *   aborted, and the queued messages are dropped. The client gets the status when it reads again.
  *
  * If the first queued message was already partly sent, it is not dropped but completed before the status.
  */
@@ -143,7 +143,7 @@ export class Call implements StreamConsumer {
    * the message. The fields of a large message are copied, because otherwise a field of a few bytes, such as a path,
    * would keep the large message in memory until the call ends.
    *
-   * @throws AgentError as `decodeMessage` does
+   * @throws AgentError for malformed bytes, or for too many fields
    */
   decode<Desc extends DescMessage>(schema: Desc, message: BorrowedBytes): MessageShape<Desc> {
     const { bytes } = message;

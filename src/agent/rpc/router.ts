@@ -75,8 +75,9 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // patienceMs is 0, so that unread output of an ended call is dropped at once when another call needs the memory. A
-    // call that attaches to a kept command must not wait for the call that it replaces.
+    // This memory holds the last message of ended calls whose clients do not read. With a patienceMs of 0, such a
+    // message is dropped as soon as another call needs the memory. So a call that attaches to a kept command need not
+    // wait until the client of the previous call reads.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,

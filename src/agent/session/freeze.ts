@@ -163,8 +163,8 @@ export class SessionFreeze {
   }
 
   /**
-   * Calls `start`, which starts a command. While no command may start, does not call `start` and throws the error of
-   * `check`.
+   * Calls `start`, which starts a command. While no command may start, throws FAILED_PRECONDITION SESSION_FROZEN
+   * instead.
    */
   async admit<Started>(start: () => Promise<Started>): Promise<Started> {
     this.check();

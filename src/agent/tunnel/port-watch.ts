@@ -36,7 +36,7 @@ interface Waiter {
   readonly fail: (error: unknown) => void;
   /** The address on which a server listens on this port, if tunnels cannot reach that address. Result of the last poll. */
   otherAddress: string | undefined;
-  /** Whether the time limit of this wait is over. In this case, the wait fails after one more poll. */
+  /** Whether the time limit of this wait is over. The wait then fails unless the next poll finds a listener. */
   isExpired: boolean;
 }
 
@@ -147,7 +147,10 @@ export class PortWatch {
     return list;
   }
 
-  /** Sends the list and then its changes. Never resolves. Rejects as `list` does, or with a signal's reason. */
+  /**
+   * Sends the list and then its changes. Never resolves. Rejects with PORTS_NOT_KNOWN if there is no /proc, or with a
+   * signal's reason.
+   */
   async watch(watcher: PortWatcher): Promise<never> {
     const { generation } = this.#parts;
     return this.#watchers.watch(watcher.signal, async (signal) => {
@@ -202,7 +205,7 @@ export class PortWatch {
         }
         this.#isPolling = false;
         this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
-        // A waiter whose time has expired during this poll gets one more poll.
+        // If the time limit of a wait expired during this poll, one more poll follows before the wait fails.
         if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
         else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });

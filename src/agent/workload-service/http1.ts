@@ -37,8 +37,9 @@ export class Http1Reader {
   #version = "0.9";
   /** Handles the next line. Returns false if this line is invalid at the current position. */
   #next: (line: string) => boolean = (line) => this.#readRequestLine(line);
-  /** The beginning of an incomplete line. `#lineBytes` counts against the limit of the current part of the request. */
+  /** The part of the current line that has arrived. */
   #line = "";
+  /** Size of all lines so far of the current part of the request: the head, the chunk extensions or the trailers. */
   #lineBytes = 0;
   #lineLimitBytes = HEAD_LIMIT_BYTES;
   /** Number of bytes left of the body, or of the current chunk. */

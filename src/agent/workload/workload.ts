@@ -19,8 +19,8 @@ interface OutputKeeper {
   /** Starts reading the output of a workload that was just started. */
   begin(child: ChildProcess): void;
   /**
-   * Reads the rest of the output. Called once the workload and its descendants have ended, before the release of the
-   * child.
+   * Reads the rest of the output. Called when the workload and its descendants have ended, but `ChildProcess.release`
+   * was not called yet.
    *
    * @param end how the workload ended; undefined if it hangs in the kernel
    */

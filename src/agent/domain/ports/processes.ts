@@ -351,8 +351,8 @@ export interface ByteReceiver {
 /** Memory into which a ByteSource reads directly, so that nothing is copied. */
 export interface ByteStore {
   /**
-   * Number of bytes that fit into `bytes` at `position`. If it is 0, the source waits for `resume`, and the writer
-   * blocks.
+   * Returns how many bytes the source may write into `bytes`, beginning at `position`. After a result of 0, the source
+   * stops reading until `resume` is called, so the process that writes to the stream blocks.
    */
   room(): number;
   readonly bytes: Uint8Array;

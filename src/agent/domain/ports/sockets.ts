@@ -79,7 +79,7 @@ export interface Sockets {
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
    * Connects to a unix stream socket. If this process itself listens on the socket, under whatever path, resolves with
-   * "own" instead. Waits while the listener's backlog is full. Rejects as `connectPort` does.
+   * "own" instead. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**

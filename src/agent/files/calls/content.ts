@@ -10,8 +10,8 @@ import type { WriteRequest } from "./file-requests.ts";
  */
 const BATCH_BYTES = 512 * 1024;
 /**
- * Batch size while many files are written, which limits the memory. Each call then waits until its previous batch is
- * written.
+ * Batch size while many files are being written, so that the batches do not take too much memory. For the same reason,
+ * each call then waits until a batch is written before it takes more content.
  */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */

@@ -237,7 +237,8 @@ class TreeReader {
       if (!(error instanceof FileSystemError)) throw error;
       this.#failures.add(path, error.errno);
     }
-    // The client must get this failure before the next item, so that it knows that the file is incomplete.
+    // If reading the file failed, the client must get the failure before the next item. Otherwise it would take the
+    // incomplete file for a complete one.
     await this.#reportFailures();
   }
 

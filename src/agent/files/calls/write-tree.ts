@@ -13,8 +13,8 @@ import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLon
 import { pathText } from "./location.ts";
 
 /**
- * Largest number of symbolic links to remember that this call has created. A link that is not remembered is treated
- * like a link that existed before the call: an item for a directory may follow it.
+ * A call remembers at most this many of the symbolic links that it has created. It treats any further link that it
+ * creates like a link that existed before the call: an item for a directory may follow it.
  */
 const LINKS_LIMIT = 65_536;
 /** Upper bound for the size of a record without its path and content. */

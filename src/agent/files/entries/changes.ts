@@ -65,8 +65,8 @@ export class Changes {
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // The rename gives other paths to the entries below the directory. So a later change of a path must be queued even
-    // if the queue has a change of the same path from before the rename.
+    // After the rename of a directory, a path below it may mean another entry than before. So a later change of such a
+    // path must be queued, even if the queue already has a change of the same path from before the rename.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     this.#seen.set(path, BITS.REMOVED);

@@ -92,7 +92,7 @@ export class NewFile {
   readonly #file: Descriptor;
   /** Writes the content of the file. Undefined if the content was already written when the file was created. */
   readonly #writer: FileWriter | undefined;
-  /** The temporary name; undefined if the file has no temporary name. */
+  /** The name of the file until it gets its final name; undefined if it has no name until then (O_TMPFILE). */
   #temporary: Buffer | undefined;
 
   constructor(
@@ -107,7 +107,7 @@ export class NewFile {
     this.#temporary = temporary;
   }
 
-  /** Identifies the file's file system, as listed in /proc; undefined if there is no /proc. */
+  /** Device number of the file system, such as "254:0" (see Mount.fileSystem); undefined if there is no /proc. */
   get fileSystem(): string | undefined {
     return mountOf(this.#file.fd)?.fileSystem;
   }

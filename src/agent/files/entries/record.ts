@@ -40,7 +40,7 @@ export interface NewEntry extends GivenAttributes {
   readonly modifiedNs?: bigint | undefined;
   /** The content of a file, or the target of a link. */
   readonly content?: Uint8Array;
-  /** Size of a file whose content was written separately. */
+  /** Size of a file whose content is not in `content`, because it is written to the open file piece by piece. */
   readonly sizeBytes?: bigint;
 }
 

@@ -11,8 +11,8 @@ const NO_MOUNTS = 8;
 
 /**
  * Creates entries below a directory from records (record.ts), as many as fit into one time slice. The result has an
- * element for each entry that was tried: its error, or undefined. The file systems of `root` and `synced` are synced
- * later, so files on them are not synced one by one.
+ * element for each entry that was tried: its error, or undefined. The caller later syncs the file systems of `root` and
+ * `synced`, so files on these two are not synced one by one.
  */
 export async function putEach(
   root: OpenDirectory,

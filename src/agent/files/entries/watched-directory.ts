@@ -22,7 +22,7 @@ export class WatchedDirectory {
   round = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
-  /** What is reported about this place after its next check; undefined if the place need not be checked. */
+  /** What to report to the client after the next check of this path; undefined if the path need not be checked. */
   report: Report | undefined;
   /** Undefined if there are no children, as in most directories: an empty map takes more memory than the other fields. */
   #children: Map<string, WatchedDirectory> | undefined;

@@ -332,7 +332,7 @@ export class WatchedTree {
     this.#waiting.add(place);
   }
 
-  /** Removes a place from the places to check. */
+  /** Records that the path of this node need not be checked any more. */
   #settled(place: WatchedDirectory): void {
     if (place.report === undefined) return;
     place.report = undefined;

@@ -149,8 +149,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Like `native`, but for a job that resolves with bytes. Specify `mount` if the job works on another mount than the
-   * descriptor's.
+   * Runs an addon call on this descriptor that resolves with bytes, or with a negated errno, which is thrown as a
+   * FileSystemError. Specify `mount` if the call works on another mount than the descriptor's.
    */
   async nativeBytes(
     step: FileStep,

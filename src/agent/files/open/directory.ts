@@ -154,9 +154,9 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must fail when it reaches a mount point. True if the mounts below are known
-   * (`findMounts`) and the operation names none of them: the lookup could otherwise follow a symbolic link into a mount
-   * that hangs.
+   * Whether a lookup below this directory must fail when it reaches a mount point. Once `findMounts` was called, only
+   * an operation that names a mount may reach one. Any other operation could follow a symbolic link into a mount that
+   * hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -80,8 +80,8 @@ export class FileTree {
   }
 
   /**
-   * Like `openDirectory`, for operations that require openat2(2). Throws AgentError UNIMPLEMENTED if the kernel lacks
-   * it.
+   * Opens a directory for operations that require openat2(2). Throws AgentError UNIMPLEMENTED if the kernel lacks this
+   * system call.
    */
   async openTree(path: FilePath, use: "read" | "reach"): Promise<OpenDirectory> {
     await using opened = new AsyncDisposableStack();

@@ -45,7 +45,7 @@ export interface Running {
   ticks: number;
   /** Whether the operation occupies an extra thread (EXTRA_THREADS): from the start, or since it became slow. */
   isExtra: boolean;
-  /** Makes the operation's call fail although the operation has not returned. Undefined once this was done. */
+  /** Makes the operation's call fail before the operation returns. Undefined if the call has already failed. */
   reject: ((error: FileSystemHung) => void) | undefined;
   /**
    * The mount that the operation waits for. Unknown for an operation on a path, until a second walk along the same path
@@ -70,7 +70,7 @@ export function classOf({ step, isLookup }: Work<never>): WorkClass {
   return SYNCS.has(step) ? "sync" : "call";
 }
 
-/** The mount of an operation that follows no path. */
+/** The mount on which an operation without a `path` works: the one that it names, or that of its first descriptor. */
 export function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
   return mount ?? (held && mountOf(held.fd));
 }

@@ -27,7 +27,10 @@ const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8,
 
 export interface Waiting {
   readonly work: Work<never>;
-  /** Lets the operation run. If `running` is undefined, the operation must first check again whether its mount hangs. */
+  /**
+   * Ends the wait. `running` is the state of the operation, which now has a thread. Undefined means that the operation
+   * has no thread, and must check whether its mount hangs before it waits again.
+   */
   readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;
   ticks: number;

@@ -133,7 +133,8 @@ export class FileWork {
       if (this.#pool.isFull)
         for (const waiting of this.#pool.waiting) {
           waiting.ticks += 1;
-          // All threads may hang, so the operation is refused instead of waiting for ever.
+          // All threads may be in operations that hang, so an operation that has waited too long for a thread is
+          // refused.
           if (waiting.ticks >= this.#limitOf(waiting.work))
             this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
         }

@@ -142,9 +142,9 @@ static bool close_listed(void) {
 /*
  * Closes all descriptors except the standard streams, including those that earlier steps opened. execve(2) would close
  * them too late: it resumes the agent first, and if the agent then closes another child's pipe, the copies in this
- * child keep that pipe open for a moment. Linux before 5.9 and some seccomp filters reject close_range. This then
- * closes the descriptors that /proc lists. If /proc is missing too, it tries every number up to the hard limit, which
- * may be a billion.
+ * child keep that pipe open for a moment. Linux before 5.9 and some seccomp filters reject close_range. In this case
+ * the function closes the descriptors that /proc lists. If /proc is missing too, the function tries every number up to
+ * the hard limit, which may be a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;

@@ -228,8 +228,8 @@ int commit_entry(const struct place *place, const char *name, const struct entry
   if ((stages & APPLY) != 0) {
     struct stat made;
     /*
-     * No other process could open a file without a name. So if make_entry wrote the whole content to such a file, the
-     * size need not be checked.
+     * The size need not be checked if make_entry wrote the whole content and the file has no name yet: no other process
+     * could open the file and change it.
      */
     bool is_whole = place->kind == UNNAMED && entry->data_bytes > 0 && entry->data_bytes == entry->size;
     if (!is_whole && fstat(fd, &made) < 0) return fail_at(WRITE_STEP);

@@ -36,7 +36,10 @@ napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info) {
   return from_result(env, clock_settime(CLOCK_REALTIME, &time));
 }
 
-/* This tick of 0 is invalid, so the call does not change the clock. */
+/*
+ * Tests whether the agent may step the clock. A tick of 0 is invalid, so clock_adjtime(2) fails and does not change the
+ * clock.
+ */
 long agent_probe_clock_step(void) {
   struct timex change = {.modes = ADJ_TICK, .tick = 0};
   return clock_adjtime(CLOCK_REALTIME, &change);

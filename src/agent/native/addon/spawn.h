@@ -14,7 +14,7 @@
 
 /* The child's standard streams. They decide whether the child leads a session or only a process group. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* the child gets the agent's streams, and becomes a group leader; see also `pipes_outputs` */
+  STREAMS_INHERITED = 0, /* the child becomes a group leader, and gets the agent's streams (but see pipes_outputs) */
   STREAMS_PIPES = 1,     /* the child gets a pipe for each stream, and becomes a session leader */
   STREAMS_TERMINAL = 2,  /* the child gets a new terminal, which controls its session */
 };
@@ -31,7 +31,7 @@ struct spawn_job {
   char **cwd; /* a list whose only element is the working directory */
   enum spawn_streams streams;
   bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
-  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes to the agent all the same */
+  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes to the agent instead */
   int cols, rows;
   bool iutf8; /* whether the terminal's line editing treats input as UTF-8 */
   int cgroup_fd; /* open directory of the child's cgroup, or -1 */

@@ -21,8 +21,8 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 struct tree {
   int root, flags;
   /*
-   * A directory on the second of the two file systems that the caller syncs at the end; the first one is that of
-   * `root`. Equal to `root` if the caller syncs only one file system.
+   * At the end the caller syncs one or two file systems: always the one that contains `root`, and possibly a second
+   * one. This is a directory on the second one; it is equal to `root` if there is no second one.
    */
   int synced;
   /* The directory of the last entry; its descriptor is -1 while no directory is open. */

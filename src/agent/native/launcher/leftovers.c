@@ -111,8 +111,8 @@ static void signal_found_children(int number) {
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
     /*
-     * During the pause nothing is searched, so children may exist: report that there are some, so that the caller
-     * waits.
+     * No search is made during the pause, so it is unknown whether any children are left. The function reports that
+     * there are some, so that the caller waits.
      */
     signalled_any = true;
     return;

@@ -38,7 +38,7 @@ export class Descendants {
     this.#ancestor = ancestor;
   }
 
-  /** Returns undefined if there is no usable /proc. */
+  /** Reads all processes in /proc once, and separates them. Returns undefined if there is no usable /proc. */
   scan(): DescendantScan | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();

@@ -112,8 +112,8 @@ export class SessionTable {
 }
 
 /**
- * Readings of /proc, each for all callers that wait for it. A failed reading is a negated errno. If /proc does not list
- * the agent itself, /proc is not usable, and the reading is undefined.
+ * Reads the processes in /proc. Callers that wait at the same time share one reading. If the reading fails, the result
+ * is a negated errno. If /proc does not list the agent itself, /proc is not usable, and the result is undefined.
  */
 export class ProcessReadings {
   /** Processes by session, without other details. Reading them takes a seventh of the time of a full table. */

@@ -43,8 +43,9 @@ export class ProcessTable {
   readonly #unfinished: ReadonlySet<number>;
 
   /**
-   * `unfinished` has the ids of sessions that may have processes outside of the table: a process of the session ended
-   * before its row was read, and may have left a child. The id is -1 if the session of such a process is unknown.
+   * `unfinished` has the ids of the sessions of which the table may lack a process. A session is in this set if one of
+   * its processes ended before its row was read, because this process may have left a child. `unfinished` contains
+   * UNKNOWN_SESSION if the session of such a process is not known.
    */
   constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
     this.#unfinished = unfinished;

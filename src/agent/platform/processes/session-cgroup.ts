@@ -72,7 +72,10 @@ export class SessionCgroup implements SessionGroup {
    * be moved to another cgroup later.
    */
   readonly #path: string | undefined;
-  /** Relative path from the session's directory to the root of the hierarchy. */
+  /**
+   * Relative path from the session's cgroup directory to the root of the cgroup hierarchy, such as "../../". It is the
+   * prefix of the path to any other cgroup.
+   */
   readonly #pathToRoot: string;
   #external: ExternalCgroup[] = [];
 

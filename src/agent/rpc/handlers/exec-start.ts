@@ -85,7 +85,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
-  // `known` is undefined if the client has sent a value that this version of the agent does not know.
+  // Undefined if the client has sent a value of ExecWhenFull that this version of the agent does not know.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return {
     name,

@@ -68,7 +68,6 @@ async function startLarge(
   return { ended };
 }
 
-/** The functions that send output and exit frames. They are the same for kept commands and other commands. */
 function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   return {
     output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),

@@ -26,7 +26,10 @@ import { TYPE_NUMBERS } from "./file-messages.ts";
 import { tryItems, TYPES } from "./tree-items.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
-/** Largest number of fields in a message of items. This suffices for 1,365 items with all fields. */
+/**
+ * Largest number of protobuf fields in a message that has items, those of the items included. This suffices for 1,365
+ * items with 12 fields each.
+ */
 const ITEM_FIELDS = 16_384;
 /** If a message is larger than this, the next one is not read ahead. The client library sends messages of 256 KiB. */
 const AHEAD_BYTES = 512 * 1024;
