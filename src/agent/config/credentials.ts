@@ -201,7 +201,7 @@ function tokenProblem(token: Buffer): string | undefined {
     : "must contain only visible ASCII characters and no spaces";
 }
 
-/** The instance token; after digest(), only its SHA-256. */
+/** The instance token. Once `digest()` was called, the object contains only the token's SHA-256. */
 class InstanceToken {
   readonly #token: Buffer;
   #digest: string | undefined;

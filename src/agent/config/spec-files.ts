@@ -62,8 +62,8 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       if (problems.length > 0) return inUse;
       const spec = rules.withEnvOf(inUse, value);
-      // An equal version is not enough: on a file system with coarse timestamps, a changed file can have the same
-      // version. So the variables are compared as well.
+      // An equal version does not prove that the file is unchanged: on a file system with coarse timestamps, a changed
+      // file can have the same version. So the variables are compared as well.
       const isSame = file.version === this.#inUse.get(variable) && rules.env(spec) === rules.env(inUse);
       if (isSame) return inUse;
       this.#inUse.set(variable, file.version);
@@ -114,8 +114,8 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 type Hook = HooksSpec["preSnapshot"];
 
 /**
- * Returns the old hook with the variables of the hook that was read. If the file no longer contains the hook, the old
- * variables stay, because "no hook" need not mean "no variables".
+ * Returns the old hook with the variables of the hook that was read. If the spec file adds or removes the hook, returns
+ * the old hook unchanged, because a hook cannot be added or removed while the agent runs.
  */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };

@@ -203,7 +203,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
         : [];
     case "map":
       if (!isObject(value)) return [`${path}: must be an object`];
-      // The protobuf library silently loses an entry with this name, because its maps are plain objects.
+      // The protobuf library would silently lose an entry named "__proto__", because its maps are plain objects.
       if (Object.hasOwn(value, "__proto__")) return [`${path}: must not contain a variable named "__proto__"`];
       return field.mapKind === "scalar"
         ? Object.entries(value).flatMap(([key, item]) => [

@@ -90,11 +90,11 @@ export class Stamps {
 
 /** A user activity that lasts, such as a command without a terminal. At its end, call either `end` or `cut`, once. */
 export interface Attachment {
-  /** For an activity that ended by itself. The user counts as active until now. */
+  /** Call it if the activity ended by itself. The user counts as active until this call. */
   end(): void;
   /**
-   * For an activity that the agent ends. If the activity began after the last restore, the user counts as active until
-   * now; otherwise only until that restore.
+   * Call it if the agent ends the activity. If the activity began after the last restore, the user counts as active
+   * until this call; otherwise only until that restore.
    */
   cut(): void;
 }

@@ -19,7 +19,7 @@ const SMALLEST_BYTES = 4 * 1024;
 /** Buffers for reading that streams or transfers share: an idle stream holds no buffer, and a busy one reuses buffers. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
-  /** Free buffers of the regular size. Only buffers of the regular size and of the tight size are kept. */
+  /** Free buffers of `fullBytes` each, and of `tightBytes` each. Buffers of other sizes are not kept. */
   readonly #full: Uint8Array[] = [];
   readonly #tight: Uint8Array[] = [];
   #users = 0;

@@ -34,7 +34,7 @@ export interface GuestFacts {
   readonly openFiles: number;
 }
 
-/** Control groups version 2. */
+/** Whether the agent can create cgroups (version 2) for commands, and which controllers it has. */
 export interface CgroupFacts {
   /** Why commands cannot get their own cgroups: an errno or NOT_DELEGATED; undefined if they can. */
   readonly refusal: string | undefined;
@@ -42,7 +42,7 @@ export interface CgroupFacts {
   readonly controllers: readonly string[];
 }
 
-/** The kernel's random generator. */
+/** Whether the agent can reseed the kernel's random generator. */
 export interface EntropyFacts {
   /** Why no random device can be opened; undefined if one can be opened. */
   readonly open: Errno | undefined;

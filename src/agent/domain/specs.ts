@@ -7,7 +7,7 @@ export interface TlsMaterial {
   readonly clientCa: Buffer;
 }
 
-/** The workload's ready_cmd. */
+/** The command that reports whether the workload is ready (`ready_cmd` of the process spec), and when it runs. */
 export interface ReadyCommandSpec {
   readonly args: readonly string[];
   readonly intervalMs: number;

@@ -268,7 +268,7 @@ export class Exec {
       });
       this.#kept.began(slot, command);
       const over = command.attach(call);
-      // If the call is lost in the meantime, nobody awaits this promise, so an unhandled rejection is prevented here.
+      // If the call is already lost, nobody awaits this promise, so an unhandled rejection is prevented here.
       over.catch(() => {});
       return { over };
     } catch (error) {

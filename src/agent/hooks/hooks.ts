@@ -49,7 +49,7 @@ export interface HookOutcome {
   readonly freeze?: FreezeReport;
 }
 
-/** An outcome with details for the log. */
+/** The outcome of a hook, with a detail that only the log contains. */
 interface HookEnd extends HookOutcome {
   /**
    * Processes that still hold the hook's output after its tree was ended. Without a cgroup, this is the only way to

@@ -39,7 +39,7 @@ export interface ConnectionLimits {
   readonly http2?: Partial<Http2Limits>;
   /** How input is throttled until `markAuthenticated` is called. Undefined if peers need not authenticate. */
   readonly probation?: ThrottledInputOptions;
-  /** Throttles input as long as the connection lives. Used only without `probation`. By default, input is not throttled. */
+  /** Throttles input during the whole connection. Used only without `probation`. Default: no throttling. */
   readonly pace?: ThrottledInputOptions;
   /** A request header field with a secret value, which the connection conceals and does not store. */
   readonly secret?: SecretField;
@@ -177,7 +177,7 @@ export class Http2Connection {
     input?.trust();
   }
 
-  /** Closes when all requests are complete, even those in flight, or at once if no request was authenticated. */
+  /** Closes the connection once all requests are complete, or at once if the peer was not authenticated. */
   drain(): void {
     if (this.#state !== "serving") return;
     if (!this.#isAuthenticated) {

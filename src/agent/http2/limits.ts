@@ -61,7 +61,7 @@ const UNAUTHENTICATED_REQUEST_COST = 8;
 const FRAMES_FOR_DATA = 64;
 /** Credit for frames that a peer sent before it knew that their request was reset, as a multiple of `idleFrames`. */
 const RESET_FACTOR = 4;
-/** Largest credit for small frames, as a multiple of `idleFrames`. */
+/** Limit for the number of small frames in `#credit`, as a multiple of `idleFrames`. */
 const CREDIT_FACTOR = 8;
 
 /**
@@ -97,8 +97,8 @@ export class FloodGuard {
   }
 
   /**
-   * Call it when the peer was authenticated. Until then every frame counts as useless; from then on, the peer earns
-   * credit for small frames.
+   * Call it when the peer was authenticated. Before this call, every frame counts as useless. After this call, requests
+   * and sent DATA give the peer credit for small frames, which then do not count.
    */
   markAuthenticated(): void {
     this.#isAuthenticated = true;

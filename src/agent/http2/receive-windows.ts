@@ -12,9 +12,10 @@ const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
  * Manages the flow-control windows for the data that the peer sends: one window of the connection, and one of each
- * stream. A single upload is a fifth faster with a large window, but many large windows would fill the memory. So the
- * large requests of a connection share a limit. All streams of a connection have the same window size: HTTP/2 has one
- * initial size for all, and changing it also affects open streams (RFC 9113, 6.9.2). See decision 0016.
+ * stream. A large window makes a single upload a fifth faster, but many large windows could fill the memory. So the
+ * windows of all large requests of a connection together have a limit (`sharedWindowBytes`). All streams of a
+ * connection have windows of the same size, because HTTP/2 has one setting for all streams, and a change of this
+ * setting also affects open streams (RFC 9113, 6.9.2). See decision 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -53,8 +54,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Call it when received bytes were read or discarded, so that the peer may send as many more. Announces them with a
-   * WINDOW_UPDATE once they are half of the connection's window.
+   * Call it when received bytes were read or discarded, so that the peer may send the same number of bytes again. A
+   * WINDOW_UPDATE announces this to the peer once the freed bytes amount to half of the connection's window.
    */
   free(sizeBytes: number): void {
     this.#unannouncedBytes += sizeBytes;

@@ -104,9 +104,9 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream` they are the whole response, which is sent when the
-   * connection's other responses have had their turn. The request counts as open until it is sent, so a client that
-   * does not read its responses soon reaches the limit of open requests.
+   * Sends the header fields of the response. With `endStream` they are the whole response. Such a response is queued
+   * behind other responses of the connection, and its request counts as open until the response is sent. So a client
+   * that sends requests without reading the responses reaches the limit of open requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
@@ -280,7 +280,7 @@ const REMEMBERED_STREAMS = 256;
 
 /** Remembers the last ended streams of a connection, and whether the agent reset each of them. */
 export class EndedStreams {
-  /** Each element is 2 * id for a stream that the agent has reset, and 2 * id + 1 for any other ended stream. */
+  /** Each element describes one ended stream: 2 * id if the agent has reset the stream, otherwise 2 * id + 1. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {

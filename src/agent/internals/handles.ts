@@ -47,7 +47,8 @@ type TcpClass = new (type: 1) => { open(fd: number): number };
  * ownership of the descriptor. If this version of Node does not support this, returns undefined.
  */
 export function listeningHandle(fd: number): object | undefined {
-  // The class is only reachable through the handle of a socket. This socket is destroyed before it would connect.
+  // Node's class TCP can be reached only as the constructor of a socket's handle. This socket is destroyed before it
+  // connects.
   const example: Socket & Handled<object> = new Socket();
   example.connect({ host: "127.0.0.1", port: 1 });
   const Tcp = example._handle?.constructor as TcpClass | undefined;

@@ -134,7 +134,7 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   return 0;
 }
 
-/* Stops reading; the error makes Node destroy the connection. */
+/* Stops reading from the peer, and raises an OpenSSL error, which makes Node destroy the connection. */
 static void disconnect(SSL *ssl, int reason) {
   SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
   ERR_raise(ERR_LIB_SSL, reason);

@@ -123,17 +123,17 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 export interface AcceptorOptions {
   /** Name of the listener, for the log. */
   readonly name: string;
-  /** Limit for connections, without the surplus connections (see Acceptor). */
+  /** Limit for connections. Surplus connections do not count (see Acceptor). */
   readonly limit: number;
   /**
-   * At the limit, a new connection may replace a protected connection whose client was silent for this long. Default:
-   * never.
+   * At the limit, another connection may take the place of a protected one (`isKept`) if the client of the protected
+   * connection has been silent for this long. By default, a protected connection never loses its place.
    */
   readonly evictAfterSilentMs?: number;
   /**
-   * Number of surplus connections that are accepted above `limit`. At its first call, a surplus connection becomes a
-   * regular one, if necessary in place of another connection; otherwise the call is refused (see Acceptor). Default:
-   * none.
+   * Number of connections that are accepted above `limit`: the surplus connections. At its first call, a surplus
+   * connection takes a free place, or the place of another connection. If there is no such place, the call is refused
+   * (see Acceptor). By default, no surplus connections are accepted.
    */
   readonly surplus?: number;
   readonly log: Log;

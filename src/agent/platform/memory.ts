@@ -138,8 +138,8 @@ export class MemoryKeeper {
     // and so maps the pages that these calls need again. These pages become part of the snapshot.
     this.#pages?.release();
     await rehearse();
-    // The first call after a restore runs #resume(), so the rehearsal must run it, too. It starts a timer, which is
-    // stopped below.
+    // The first call after a restore runs #resume(), so the rehearsal must run #resume(), too. The timer that #resume()
+    // starts is stopped below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");

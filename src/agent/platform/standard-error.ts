@@ -11,12 +11,12 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node's own listener prints each warning to standard error. The listener would now throw and end the process,
-  // because `process.stderr` is undefined.
+  // Node's own listener prints each warning to `process.stderr`. This is undefined, so the listener would throw, and
+  // the process would end.
   process.removeAllListeners("warning");
 }
 
-/** Logs Node's warnings from now on: each means that something is wrong in the agent. */
+/** Logs Node's warnings from now on. Each warning means that something is wrong in the agent. */
 export function logWarnings(log: Log): void {
   process.on("warning", ({ name, message }) => log.warn("node_warning", { name, problem: message }));
 }

@@ -3,7 +3,7 @@ import type { Renewal } from "./credential-rotation.ts";
 import { type RenewedParts, Restore, type RestoreParts } from "./restore.ts";
 import { DutyQueue } from "./duty-queue.ts";
 
-/** How long a snapshot waits for the file system of the credentials. */
+/** How long the rehearsal before a snapshot waits for the credential files, because their file system may hang. */
 const FILES_LIMIT_MS = 1_000;
 /**
  * A rehearsal must change nothing. Its restore steps therefore pass invalid arguments to the addon, which rejects them:
@@ -13,7 +13,7 @@ const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };
 
-/** Objects for the rehearsal that replace the agent's own. */
+/** The objects that the rehearsal uses instead of the agent's own, so that it changes nothing. */
 type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
 
 export interface RehearsalParts<Connection> {

@@ -17,8 +17,8 @@ import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
 /**
- * Number of queued bytes below which `drained()` resolves. It is above 0, so that the next chunk of a file is read
- * while the last ones are sent.
+ * Number of queued bytes below which `drained()` resolves. It is above 0, so that the agent reads the next chunk of a
+ * file while it still sends the previous ones.
  */
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
@@ -49,8 +49,8 @@ export interface CallSetup {
   /** Limits the memory that all calls together keep allocated for the messages that they will receive next. */
   readonly spare: SpareMemory;
   /**
-   * Limits the data that still waits for the clients of calls that `failOnRead` has ended. At the limit the oldest such
-   * call is evicted.
+   * Limits the data of calls that `failOnRead` has ended, and whose clients have not read this data yet. At the limit,
+   * the stream of the oldest such call is reset.
    */
   readonly unreadAnswers: Allowance;
   /** Limit for the size of a request message. */
@@ -232,9 +232,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error. A client that does not read now gets the error when it reads again, as long as the
+   * Ends the call with this error. If the client is not reading, it gets the error when it reads again, as long as the
    * connection lives. A message that was partly sent is completed; other messages are dropped. `unreadAnswers` limits
-   * the memory that such calls keep for their clients.
+   * the memory for the data of such calls.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);

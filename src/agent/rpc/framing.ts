@@ -106,8 +106,8 @@ export class MessageReader {
   }
 
   /**
-   * Returns the incomplete message. Allocates its buffer only now, because the buffer of the previous message may now
-   * be free and can be reused.
+   * Returns the buffer of the incomplete message. The buffer is allocated as late as this, so that the buffer of the
+   * previous message can be reused if it was released.
    */
   #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
@@ -142,8 +142,9 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
-      // A compressed message is an error here, because the request has declared no compression: any other grpc-encoding
-      // was already rejected (gRPC's compression.md: INTERNAL).
+      // A compressed message requires that the request declares a grpc-encoding. This request has declared none,
+      // because a request with a grpc-encoding other than "identity" was already rejected (gRPC's compression.md:
+      // INTERNAL).
       throw new AgentError(
         "INTERNAL",
         "UNSUPPORTED_COMPRESSION",

@@ -53,7 +53,7 @@ export class PeerLiveness {
   readonly #nowMs: () => number;
   readonly #lost: (silentMs: number) => void;
   #checks: NodeJS.Timeout | undefined;
-  /** Time since which no sent data was acknowledged; undefined if all data was acknowledged at the last check. */
+  /** Time at which the peer stopped acknowledging data; undefined if all data was acknowledged at the last check. */
   #sinceMs: number | undefined;
 
   /** @param lost is called once, with the time since the last acknowledgement; it must end the connection */

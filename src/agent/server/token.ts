@@ -27,7 +27,7 @@ export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField 
  * Admits calls with the instance token. A missing, empty, repeated or wrong token gets the same answer after the same
  * work.
  *
- * @param renewed reloads the token; called before a call is refused, whose token is then compared once more
+ * @param renewed reloads the token. Called before a call is refused; the call's token is then compared once more
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
   // Later calls with the same header block on a connection share their fields object (HeaderBlocks). So an admitted token

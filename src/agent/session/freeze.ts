@@ -22,7 +22,10 @@ export interface FreezeReport {
   readonly frozen: boolean;
   /** Number of frozen processes. */
   readonly processes: number;
-  /** Frozen processes that wait in the kernel and have not stopped yet. Undefined if all have stopped. */
+  /**
+   * Processes of the frozen session that have not stopped yet, because they wait in the kernel. They stop when their
+   * wait ends. Undefined if all processes have stopped.
+   */
   readonly pending: readonly PendingProcess[] | undefined;
   /** Why nothing is frozen. Undefined if the session is frozen. */
   readonly problem: FreezeProblem | undefined;
@@ -198,8 +201,8 @@ export class SessionFreeze {
       signal.throwIfAborted();
       await prepare();
       signal.throwIfAborted();
-      // The state is checked because in the meantime the agent may have begun to shut down, or a signal may have asked
-      // the session to end.
+      // During the calls above, the agent may have begun to shut down, or a signal may have asked the session to end.
+      // Both change the state.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       sessionClock.freeze();

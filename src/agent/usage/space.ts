@@ -36,7 +36,7 @@ export class FileSystemSpaces {
     this.#timers = timers;
   }
 
-  /** Queries the file systems one after another, because all file calls share the same threads. */
+  /** Queries one file system after another, so that a call uses few of the threads that all file calls share. */
   async of(mounted: readonly MountedFileSystem[]): Promise<FileSystemUsage[]> {
     let isOver = false;
     const cancel = this.#timers.after(ANSWERS_MS, () => (isOver = true));

@@ -45,7 +45,7 @@ export class Http1Reader {
   /** Number of bytes left of the body, or of the current chunk. */
   #leftBytes = 0;
   #isChunked = false;
-  /** Whether the request is complete. Bytes after it are not read. */
+  /** Whether the request is complete. The reader ignores the bytes that follow the request. */
   isComplete = false;
 
   constructor(events: Http1Events) {

@@ -39,7 +39,7 @@ export interface WorkloadParts {
 export class Workload {
   readonly #parts: WorkloadParts;
   readonly #startAbort = new AbortController();
-  /** The agent's exit code. */
+  /** Resolves with the agent's exit code when the workload has ended. */
   readonly #status = Promise.withResolvers<number>();
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;

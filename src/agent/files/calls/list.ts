@@ -10,7 +10,7 @@ const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
 /** Longest path of a directory that the walk descends into. This limits the memory for a hostile tree. */
 const PATH_LIMIT_BYTES = 64 * 1024;
-/** Errnos that mean that the directory was removed or replaced in the meantime. */
+/** Errnos that mean that the directory was removed or replaced after its parent was listed. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
 /** An entry. Its name is its path relative to the listed directory. */

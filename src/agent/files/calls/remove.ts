@@ -30,7 +30,7 @@ export interface RemoveParts {
 class RemoveState implements WalkState {
   readonly name: FilePath;
   readonly pass: number;
-  /** Subdirectories on the page that was read last that are not empty. */
+  /** Subdirectories that are not empty, on the last page of the listing that was read. */
   directories: Removable[] = [];
   /** Where the page that was read last begins. `next` is where the following page begins. */
   last: DirectoryPosition | undefined;

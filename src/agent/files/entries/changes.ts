@@ -43,8 +43,9 @@ export class Changes {
   /** The kinds of the changes that are queued for each path, as bits. */
   readonly #seen = new Map<string, number>();
   /**
-   * Directories whose rescan is queued, so that changes below them need not be queued. If a rename into or out of such
-   * a directory is queued after its rescan, the directory is removed from this list.
+   * Directories for which a rescan is queued. Changes below such a directory are not queued, because the client will
+   * list the directory anyway. If a rename into or out of such a directory is then queued, the directory is removed
+   * from this list, so that later changes below it are queued again.
    */
   #rescans: string[] = [];
 

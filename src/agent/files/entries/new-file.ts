@@ -86,7 +86,10 @@ function makeFile(
   return openedBy(work, how, (addon) => addon.makeEntry(descriptor.fd, record, temporary, flags));
 }
 
-/** A new file that is not visible yet, because it does not have its name. Call one method at a time. */
+/**
+ * A new file before its commit: it has no name yet, or only a temporary one. Do not call a method before the previous
+ * call has ended.
+ */
 export class NewFile {
   readonly #directory: OpenDirectory;
   readonly #file: Descriptor;

@@ -54,7 +54,7 @@ export class WatchedDirectory {
     this.parent = undefined;
   }
 
-  /** Makes the next check report `report`, or a value that reports more (see REPORTS). */
+  /** Makes the next check report `report`, unless it is already to report more (see REPORTS). */
   reportAtLeast(report: Report): void {
     if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }

@@ -162,15 +162,15 @@ export class WatchedTree {
 
   /**
    * Call it when a rescan is sent to the client, which then lists directories. A directory that is not watched yet may
-   * change between that listing and the start of its watch. So once such a directory is watched, a rescan of it is
-   * reported as well.
+   * change between that listing and the start of its watch. So such a directory gets its own rescan when its watch has
+   * started.
    */
   rescanned(): void {
     this.#isStale = true;
     for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
-  /** Handles a check that has found a directory at `place`, and has added a watch to it. */
+  /** Handles the result of a check that has found a directory at `place` and has added a watch to it. */
   found(place: WatchedDirectory, found: Found): void {
     const { watch } = found;
     const { parent, name, report = "nothing" } = place;
@@ -204,7 +204,7 @@ export class WatchedTree {
     this.#list(directory, found, reported);
   }
 
-  /** Handles a failed check of a path. A missing directory is checked once more before it is reported. */
+  /** Handles the result of a check that has failed. A missing directory is checked once more before it is reported. */
   failed(place: WatchedDirectory, errno: string, path: string): void {
     if (!this.#waiting.has(place)) return;
     const { parent, name } = place;
@@ -286,7 +286,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#markPathUnknown(child);
   }
 
-  /** Forgets a directory whose new path is unknown, unless a check finds it before `tick` is called twice. */
+  /** Forgets a directory whose new path is unknown, unless a check finds it before the second call of `tick`. */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#settled(directory);
     directory.detach();

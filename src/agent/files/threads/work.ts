@@ -123,7 +123,7 @@ export class FileWork {
     await work.path?.walk();
   }
 
-  /** Schedules the next tick of all operations. A timer per operation would cost as much as a small operation. */
+  /** Schedules the next check of all operations. A timer for each operation would cost as much as a small operation. */
   #scheduleTick(): void {
     if (this.#isTicking) return;
     this.#isTicking = true;

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 #ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452 /* the number since Linux 6.6, the same on all architectures */
+#define SYS_fchmodat2 452 /* number of the system call, which exists since Linux 6.6 */
 #endif
 
 enum { RAW_BYTES = 1024, STEP_SHIFT = 16 };
@@ -160,7 +160,7 @@ static int open_made(int parent, const char *name) {
   int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   long first = syscall(SYS_getdents64, fd, raw, sizeof raw);
-  /* "." and ".." are two records of 24 bytes. */
+  /* An empty directory has only the records of "." and "..", of 24 bytes each. */
   if (first >= 0 && first <= 48) return fd;
   close(fd);
   return fail_with(EEXIST);
@@ -273,7 +273,10 @@ int agent_make_entry(struct argument *args) {
   return make_entry(&place, name, &entry, data);
 }
 
-/* Flags that commitEntry accepts in the same argument as the stages (APPLY, NAME, SYNC_ENTRY). */
+/*
+ * Flags of commitEntry. They are passed in the same argument as the stages (APPLY, NAME, SYNC_ENTRY), so they are other
+ * bits.
+ */
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*

@@ -17,7 +17,7 @@
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 
-/* Used in place of process.env, which loses bytes that are not UTF-8, duplicates, and entries without "=". */
+/* Used in place of process.env, which loses entries without "=", repeated names, and bytes that are not UTF-8. */
 napi_value agent_environ(napi_env env, napi_callback_info info) {
   (void)info;
   napi_value entries = NULL;

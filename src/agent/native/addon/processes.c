@@ -121,7 +121,7 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
  */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
-/* Reading a row takes some 10 us. */
+/* Reads the rows synchronously, which takes some 10 us per process. */
 napi_value agent_process_rows(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *pids = NULL;
@@ -174,7 +174,7 @@ napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   return to_table(env, rows, 2 * count);
 }
 
-/* Also works for zombies. */
+/* Returns the parent also if the process is a zombie. */
 long agent_parent_of(pid_t pid) {
   int32_t row[COLUMNS];
   return read_row(pid, row) ? row[PARENT] : fail_with(ESRCH);

@@ -17,7 +17,10 @@
 
 int protect_from_oom_killer(void) {
   char text[16] = "";
-  /* Without procfs the agent could not give its children the original score, so nothing is changed. */
+  /*
+   * Children inherit this score, and the agent gives them the original score through /proc. Without procfs the agent
+   * could not do so, and the launcher does not change its score.
+   */
   if (!has_proc())
     return NO_OOM_SCORE;
   int file = open(SCORE_FILE, O_RDWR | O_CLOEXEC);

@@ -34,8 +34,8 @@ export class Cgroups {
   #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
   /**
-   * Number of entries at the front of `#toRemove` that were released after the last sweep, so that no sweep has tried
-   * to remove them.
+   * Number of cgroups at the front of `#toRemove` that were released after the last sweep. No sweep has tried to remove
+   * them yet.
    */
   #newlyReleased = 0;
   /** Names of released cgroups that still exist. */

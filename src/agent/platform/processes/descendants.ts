@@ -60,9 +60,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // If the ancestor slept during the whole scan, it has reaped no process. Then the ended processes were not
-    // descendants: when descendants end, the ancestor must reap at least the topmost one. Without this check, a guest
-    // in which other processes start and exit all the time would have ended processes in every scan.
+    // If descendants end, the ancestor must reap at least the topmost of them. So if the ancestor slept during the
+    // whole scan, the processes that ended during the scan were not descendants. Without this check, every scan would
+    // report ended processes in a guest in which other processes start and exit all the time.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }

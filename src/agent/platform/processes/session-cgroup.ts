@@ -136,7 +136,8 @@ export class SessionCgroup implements SessionGroup {
   }
 
   kill(): boolean {
-    // No process can join or leave the cgroups meanwhile: frozen processes neither fork nor move.
+    // The cgroups are killed one after another. No process can move from one to another meanwhile, because frozen
+    // processes neither fork nor move.
     return this.#directories().every((directory) => {
       const errno = directory.write("cgroup.kill", "1");
       // The kernel cannot kill a threaded cgroup as a whole (EOPNOTSUPP), and a root workload can make its own cgroup

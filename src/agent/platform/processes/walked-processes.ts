@@ -137,8 +137,9 @@ export class WalkedProcesses implements ProcessSet {
 
   /**
    * Stops members with SIGSTOP until a scan finds no running member. A stopped process cannot fork, and it cannot exit
-   * and thereby orphan its children. The leader's process group is stopped first, all at once: a fork that has begun is
-   * repeated after a signal (ERESTARTNOINTR in the kernel's copy_process), so a fork loop cannot outrun the scans.
+   * and thereby orphan its children. The leader's process group is stopped first, all at once, so that processes that
+   * fork in a loop cannot outrun the scans. The signal also stops a process in the middle of a fork: the kernel aborts
+   * the fork, and repeats it when the process continues (ERESTARTNOINTR in copy_process).
    */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
