@@ -159,7 +159,10 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks, the restore steps, and `rotation`, which both use to read the credential and spec files again. */
+/**
+ * Builds the hooks, the restore steps, and `rotation`, which reloads the credential and spec files after a restore, on
+ * SIGHUP, and when they have changed.
+ */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,

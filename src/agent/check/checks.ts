@@ -162,7 +162,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "enough for the agent",
       "the agent alone requires 128 MiB under load; raise the limit",
     ),
-    // `openFiles` is the hard limit of the agent's entrypoint. Commands get the same limit.
+    // `openFiles` is the hard limit of the agent, which its commands inherit.
     check(
       "open files",
       openFiles < ENOUGH_OPEN_FILES,

@@ -88,7 +88,7 @@ export class Credentials {
 
   /**
    * Whether `digest`, a result of tokenDigest(), equals the digest of the instance token. Takes constant time, even if
-   * it is undefined.
+   * `digest` is undefined.
    */
   matchesToken(digest: string | undefined): boolean {
     return this.#material.token.matches(digest);

@@ -34,7 +34,7 @@ export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
   return has ? "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one" : undefined;
 }
 
-/** The bytes of a file, or why it cannot be used. Of all problems, only that of an unreadable file shows the path. */
+/** The bytes of a file, or why it cannot be used. The problem contains the path only if the file cannot be read. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
   /** A text that differs after every change of the file. */
   readonly version: string;
@@ -62,8 +62,8 @@ interface FileState {
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /**
- * Adds a timeout to a read at the agent's start, when reads have no other timeout. Resolves with the result of the
- * read.
+ * Adds a timeout to a read of a file at the agent's start, because `BootstrapFiles.read` has no timeout of its own.
+ * Resolves with the result of the read.
  */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 

@@ -146,8 +146,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * The message for a value that is not base64, and also for base64 that is not a valid spec, because a command line or a
- * path that was set by mistake can be valid base64 by chance.
+ * The message for a value that is not base64. It is also used for base64 that is not a valid spec. Such a value may be
+ * a command line or a path that was set by mistake and happens to be valid base64.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";

@@ -50,8 +50,9 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, it had never been
-   * set, so all stamps were wrong. In this case all stamps are moved forward by as much as the clock.
+   * Runs `step`, which may set the guest's clock. If the clock showed an earlier time than `setSinceNs` before the
+   * step, the clock had never been set, and all stamps are wrong. All stamps are then moved forward by as much as the
+   * clock was.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();

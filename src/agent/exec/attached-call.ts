@@ -9,8 +9,8 @@ export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
   /**
-   * Offsets at which the call's output begins. If the next frame of a stream is a `gap`, the missing bytes begin at
-   * this offset, and the output begins after them.
+   * For each stream, the offset at which the output of this call begins. If a `gap` frame follows, the missing bytes
+   * begin at this offset.
    */
   readonly offsets: Offsets;
   /** Number of bytes that each output stream has had so far. */
@@ -51,8 +51,8 @@ const SMALL_BYTES = 4 * 1024;
 const FRAME_OVERHEAD_BYTES = 256;
 /**
  * Limit for input that waits for the command to accept earlier input. Above this limit the agent reads no further
- * frames of the call, not even acknowledgements of output. For this reason the schema does not allow clients to send
- * more than this without an acknowledgement.
+ * frames of the call, not even acknowledgements of output. Therefore the schema forbids a client to have more
+ * unacknowledged input in flight than this.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 

@@ -64,8 +64,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // If the client is gone, the input fails as well, but this error is ignored: the abort signal's reason is
-      // reported instead.
+      // If the client has disconnected, reading its input fails, too. That error is ignored, because the abort signal's
+      // reason is reported instead.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();

@@ -94,8 +94,9 @@ export class Exec {
   }
 
   /**
-   * Starts a command that survives its call, and attaches the call to it. Resolves after the exit was passed to the
-   * call. Once the start has begun, losing the call only detaches it.
+   * Starts a command that survives its call, and attaches the call to it. Resolves when the command's exit was passed
+   * to the call. If the call is aborted after the start has begun, the call is only detached, and the command
+   * continues.
    *
    * @throws AgentError as `run` and KeptCommand.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the command cannot be
    *   kept
@@ -125,8 +126,8 @@ export class Exec {
   }
 
   /**
-   * Returns the first process of each running command, and of each kept command, even if it has ended. Callers use them
-   * to find the command that a process belongs to.
+   * Returns the first process of each running command, and also of each kept command that has ended. Callers use this
+   * list to find the command to which another process belongs.
    */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({

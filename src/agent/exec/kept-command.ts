@@ -231,8 +231,8 @@ export class KeptCommand {
   }
 
   /**
-   * Ends the processes that the ended command left running. Resolves with their number. Resolves with undefined if
-   * these processes are not known, so that none was ended.
+   * Ends the processes that the ended command left running, and resolves with their number. If these processes are not
+   * known, ends none of them and resolves with undefined.
    */
   async endLeftovers(ending: Ending): Promise<number | undefined> {
     const leftovers = this.#parts.child.leftovers();

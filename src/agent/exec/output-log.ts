@@ -34,7 +34,7 @@ export interface Cursor {
   run: number;
   /** Number of bytes of each stream before the position. */
   readonly at: Record<OutputStream, number>;
-  /** Offset of the next byte of each stream that the reader needs. */
+  /** For each stream, the offset of the next byte that the reader needs. */
   readonly wanted: Record<OutputStream, number>;
 }
 
@@ -69,7 +69,8 @@ export class OutputLog {
   #runs = 0;
 
   /**
-   * @param streams 1 if the command has no separate stderr; all output then belongs to one run
+   * @param streams 1 if the command has no separate stderr. All output is then one run, that is, bytes of the same
+   *   stream
    * @param onMore called when there is new output
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
@@ -144,8 +145,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // Since the reader's last call, its run may have been dropped, and a newer run may have taken the same place in the
-    // ring.
+    // The run to which the cursor points may have been dropped since the last call of `next`, and a newer run may now
+    // occupy the same element of the ring.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -100,7 +100,8 @@ export class WorkloadOutput {
 
   /**
    * Call it once the workload and its descendants have ended, before the child is released. Resolves when the rest of
-   * the output was read, and was written to the console or the time for this is over. Does not wait for readers.
+   * the output was read, and was written to the console or could not be written in time. Does not wait until readers
+   * have received the output.
    *
    * @param end how the workload ended; undefined if the workload hangs in the kernel, in which case readers get no exit
    */

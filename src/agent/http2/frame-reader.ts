@@ -131,7 +131,8 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // The input is overwritten, because a header block may contain a secret. The consumer overwrites the copy.
+      // The received bytes are overwritten, because a header block may contain a secret. The handler of the frame
+      // overwrites the copy in `#payload`.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

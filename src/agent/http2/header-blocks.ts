@@ -3,7 +3,7 @@ import type { Http2Limits } from "./limits.ts";
 import { enhanceYourCalm, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/** Limits for caching a header block. The block of a typical request has some ten bytes and a token. */
+/** Limits for caching a header block. The block of a typical request has about ten bytes, plus the token. */
 const REMEMBERED_BLOCK_BYTES = 64;
 const REMEMBERED_LIST_BYTES = 8 * 1024;
 /** Cache size of all connections together. */

@@ -120,7 +120,10 @@ export class FloodGuard {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Gives the peer credit for small frames after a reset, because frames of the request may still be in flight. */
+  /**
+   * Call it when the agent has reset a stream. Lets the peer send more small frames, because frames of the reset
+   * request may still be in flight.
+   */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }

@@ -341,8 +341,8 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
     const delta = this.#peer.initialWindowBytes - before;
     for (const stream of delta === 0 ? [] : this.streams.values()) {
-      // If SETTINGS makes a stream's window overflow, this is a connection error (RFC 9113, 6.9.2). A WINDOW_UPDATE for
-      // a stream (below) only causes a stream error.
+      // A SETTINGS frame that makes a stream's window overflow is a connection error (RFC 9113, 6.9.2). A WINDOW_UPDATE
+      // frame that does so is only a stream error.
       if (!this.#sender.widenStream(stream, delta)) throw flowControlError("a stream window of 2^31 bytes or more");
     }
     this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);

@@ -259,12 +259,12 @@ export class Http2Stream {
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 
-  /** Returns a block with arbitrary content. */
+  /** Returns an unused block of BLOCK_BYTES, with arbitrary content. */
   take(): Buffer {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   }
 
-  /** Returns a block for reuse. */
+  /** Gives a block back, so that it can be used again. */
   release(block: Buffer): void {
     if (this.#spare.length < SPARE_BLOCKS) this.#spare.push(block);
   }

@@ -20,15 +20,18 @@ const CACHED_UUIDS = 128;
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
-/** Uses up the cached UUIDs, which all clones of a snapshot would share. */
+/**
+ * Takes all UUIDs that Node has cached for randomUUID(). Otherwise all clones of a snapshot would get the same ones.
+ */
 function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
 /**
- * Uses up the cached integers, which all clones of a snapshot would share. Takes one integer more than the cache holds,
- * because Node refills the cache only when an integer is taken while the cache is empty.
+ * Takes all integers that Node has cached for randomInt(). Otherwise all clones of a snapshot would get the same
+ * integers. Takes one integer more than the cache contains, because Node refills the cache only when an integer is
+ * taken while the cache is empty.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");

@@ -137,8 +137,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields the numbers of a process's descriptors. Before them it yields undefined. The caller counts each value against
- * its limit, so a process whose descriptors cannot be read counts, too.
+ * Yields undefined once, and then the number of each descriptor that the process has open. The caller counts the values
+ * against a limit. Because of the undefined value, a process counts even if its descriptors cannot be read.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

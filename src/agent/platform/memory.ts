@@ -172,8 +172,8 @@ export class MemoryKeeper {
 
   #check(): void {
     this.#timer = undefined;
-    // If no call has come since the snapshot was announced, the snapshot may not have been taken yet, so the optimizers
-    // stay off.
+    // As long as no call has arrived since a snapshot was announced, the snapshot may not have been taken yet. V8's
+    // optimizers must stay off until it has been taken.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtActivity);
     if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {
@@ -214,8 +214,8 @@ function setFlags(flags: readonly string[]): void {
 }
 
 /**
- * Resident memory of the agent. If Node cannot read it because /proc is missing, this is the peak, which is never too
- * low, so that the first check frees memory.
+ * Resident memory of the agent. If /proc is missing, returns the peak instead, because Node cannot read the current
+ * value. The peak is at least the current value, so the first check frees memory in any case.
  */
 function residentBytes(): number {
   try {

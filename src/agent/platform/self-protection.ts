@@ -85,7 +85,7 @@ export function protectSelf(
   const workloadOomScoreAdj = protectFromOomKiller(containerOomScoreAdj);
   const ofCommands = Math.min((workloadOomScoreAdj ?? 0) + COMMAND_DISTANCE, MAX_OOM_SCORE_ADJ);
   const priority = raisePriority();
-  // A failure has no consequence except latency. Older kernels have no time slices that can be set.
+  // If shortenSlice() fails, the agent only responds later. Kernels before Linux 6.12 do not support it.
   addon.shortenSlice();
   addon.forbidDumps();
   const commandOomScoreAdj = workloadOomScoreAdj === undefined ? undefined : ofCommands;

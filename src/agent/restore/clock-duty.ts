@@ -3,8 +3,8 @@ import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
 /**
- * A host time that is older than the last applied host time, but by at most this, comes from a delayed or repeated
- * call.
+ * Limit for recognizing a delayed or repeated call: its host time is older than the host time that was applied last,
+ * but at most one minute older.
  */
 const STALE_NS = 60_000_000_000n;
 

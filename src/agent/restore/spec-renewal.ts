@@ -47,8 +47,8 @@ export class SpecRenewal {
       for (const problem of problems) log.warn("process_env_refused", { cause, problem });
       for (const field of ignored) log.warn("spec_field_ignored", { field });
       if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
-      // This increases the version. For the node agent, a higher version proves that all variables of the file are in
-      // use.
+      // renew() also increases the version of the environment. From the higher version, the node agent knows that all
+      // variables of the file are in use.
       if (renewed.size > 0 && !refused.has("SVC_PROCESS_SPEC_FILE")) {
         environment.renew(specs.process.env);
         log.info("process_env_renewed", { cause, version: environment.version });

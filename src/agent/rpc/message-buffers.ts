@@ -1,6 +1,9 @@
 /** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Number of free buffers that a request keeps, whatever their size: one is filled while the other one is in use. */
+/**
+ * Number of free buffers that a request keeps, whatever their size. It needs two, because one buffer receives a message
+ * while the other one is in use.
+ */
 const KEPT_BUFFERS = 2;
 /**
  * A request keeps more free buffers as long as their total size is within this limit. It is enough for two batches of a
@@ -25,7 +28,10 @@ export class SpareMemory {
     return true;
   }
 
-  /** Ends the reservation of this much memory: a request uses it again, or it was returned to the system. */
+  /**
+   * Reverses `keep`: the memory is not kept any longer, because a request uses it again or it was returned to the
+   * system.
+   */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }

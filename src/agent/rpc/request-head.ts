@@ -13,8 +13,8 @@ interface HttpRefusal {
 }
 
 /**
- * The response to a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined if the request is
- * gRPC.
+ * The response to a request that is not gRPC; undefined if the request is gRPC. The specification of gRPC over HTTP/2
+ * asks for status 415 if the content type is wrong.
  */
 export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
   if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });

@@ -54,8 +54,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // each() waits for this promise before it delivers another message. The promise never resolves, so no message
-          // is delivered until next() or each() is called again.
+          // each() would deliver another message when this promise resolves. The promise never resolves, so each()
+          // delivers only this message. The next call of next() or each() continues with the message after it.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -123,7 +123,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // Set this before reading resumes, because the stream may deliver input synchronously that it held back.
+      // `#wake` must be set before reading resumes, because the stream may then deliver buffered input synchronously.
       this.#wake = takeAll;
       this.#read();
     };
@@ -177,8 +177,8 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // If the handler is waiting for a message, it gets a small complete message at once. So this message does not
-      // count against the limit.
+      // A small complete message does not count against the limit if the handler is waiting for a message, because the
+      // handler then gets it at once.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {

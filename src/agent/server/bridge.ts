@@ -36,7 +36,8 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // An error of `sent` is ignored here: `received` then fails, too, unless the agent has already sent everything.
+    // If sending fails, the error is ignored here: receiving then fails, too, unless the agent has already sent all its
+    // output.
     sent.catch(() => undefined);
     // A serial port closes for both directions at once. Output that is written after that would wait for the next host
     // that opens the port, so the end of the input also ends the bridge.
@@ -56,8 +57,8 @@ function openInput(): Readable {
 }
 
 /**
- * A stream that replaces process.stdout. Writes of process.stdout to a pipe or terminal block the thread, and so would
- * also block the other direction.
+ * A stream that replaces process.stdout. If standard output is a pipe or a terminal, a write to process.stdout blocks
+ * the thread, and the bridge could not forward any input during that time.
  */
 function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });

@@ -18,7 +18,9 @@ export interface TokenCheck {
   readonly current: () => object;
 }
 
-/** The field of requests that contains the token. Connections pass its digest, not the token, to the authenticator. */
+/**
+ * The header field that contains a request's token. Connections pass its digest, not the token, to the authenticator.
+ */
 export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField {
   return { name: TOKEN_METADATA_KEY, conceal: digest };
 }

@@ -60,13 +60,13 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 }
 
 /**
- * Loads and runs once the code for a first connection and its first calls, so that no client has to wait for this.
- * Makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. The client's side sends no
- * certificate and accepts any certificate. Logs nothing, and does not count as user activity. Never rejects. Resolves
- * within five seconds (or `limitMs`), plus at most a second for closing the streams.
+ * Loads the code that a connection and its first calls need, so that the first client does not have to wait for this.
+ * For that purpose it makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. The
+ * client's side sends no certificate and accepts any certificate. Logs nothing, and does not count as user activity.
+ * Never rejects. Resolves within five seconds (or `limitMs`), plus at most a second for closing the streams.
  *
- * @param server used by this warm-up alone (`serverInMemory`). For a rehearsal of the first calls after a restore, its
- *   router must not start commands or run real restore steps.
+ * @param server a server that only this warm-up uses, made by `serverInMemory`. If the warm-up rehearses the first
+ *   calls after a restore, the router of this server must not start commands or run real restore steps.
  */
 export async function warmUp(
   server: ManagementServer,

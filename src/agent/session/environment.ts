@@ -113,7 +113,10 @@ export interface EnvironmentSources {
   readonly workloadSocket: string | undefined;
 }
 
-/** Builds the environments of the sandbox's processes from the three layers of the contract. */
+/**
+ * Builds the environment of each command from three layers: the inherited variables, the variables of the process spec,
+ * and the variables that the command's request sets.
+ */
 export class SessionEnvironment {
   readonly #inherited: Environment;
   #processEnv: ReadonlyMap<string, string>;

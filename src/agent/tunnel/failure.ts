@@ -50,7 +50,10 @@ export function portsNotKnown(): AgentError {
   return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);
 }
 
-/** Returns the error for a unix socket that cannot be reached. Returns an `error` of another cause unchanged. */
+/**
+ * Returns the error for a unix socket that cannot be reached. If `error` is not from the socket or the file system,
+ * returns `error` itself.
+ */
 export function pathFailure(error: unknown, path: string): unknown {
   return failure(error, JSON.stringify(path), { path });
 }

@@ -368,7 +368,7 @@ export interface ByteStore {
 export interface ByteSource {
   /** Starts reading. Call either this or `startInto`, once. */
   start(receiver: ByteReceiver): void;
-  /** Starts reading into a store. Call either this or `start`, once. */
+  /** Starts reading into a buffer of the caller, the store. Call either this or `start`, once. */
   startInto(store: ByteStore): void;
   /** Continues reading. Call it when the store was full and has room again. */
   resume(): void;

@@ -103,7 +103,7 @@ function isInside(path: FilePath): boolean {
   return true;
 }
 
-/** The error for a hole in a file that is not sparse. */
+/** The error if the client sent a hole for a file whose item does not set `sparse`. */
 export function notSparse({ path }: TreeItem): AgentError {
   return invalidField(
     "hole",

@@ -9,8 +9,8 @@ const SLASH = Buffer.from("/");
 /** What a walk remembers about each directory that it has entered and not left yet. */
 export interface WalkState {
   /**
-   * Called when the walk has gone so far below this directory that the directory is closed. Drops state that can be
-   * read again later.
+   * Called when the walk closes this directory because it has entered many levels of subdirectories below it. Drops
+   * state that can be read again when the walk returns.
    */
   suspend(): void;
 }

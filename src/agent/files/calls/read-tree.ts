@@ -86,7 +86,7 @@ class TreeReader {
   readonly #mounts: MountsBelow;
   /** The first name that was sent of each file with several hard links. Later names are sent as links to it. */
   readonly #names = new Map<string, FilePath>();
-  /** Items for the next message. The small files in `#small` are read later, and their items follow these. */
+  /** Items for the next message. The items of the small files in `#small` are appended once these files are read. */
   #ready: TreeItem[] = [];
   #small: SmallFile[] = [];
   #items = 0n;

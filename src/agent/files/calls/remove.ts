@@ -9,7 +9,7 @@ import { Levels, type WalkState } from "./levels.ts";
 const PASSES = 3;
 /** Errnos of rmdir(2) on a directory that is not empty. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
-/** Errnos of an entry that was a directory and has been replaced by something else. */
+/** Errnos which show that a directory was replaced by an entry of another type. */
 const NOT_A_DIRECTORY: ReadonlySet<string> = new Set(["ENOTDIR", "ELOOP"]);
 
 export interface Removal {

@@ -184,12 +184,12 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns an open directory on the file system to which the entries are written. That file system is synced at the
-   * end.
+   * Returns an open directory on the file system that will contain the entries. At the end, this file system is synced
+   * through the directory.
    *
-   * If the entries are below a mount (`below`), the directory is on that mount. It must be opened before the write,
-   * because syncfs(2) only reports errors that occur after the open. If it cannot be opened, returns the root
-   * directory, and each file on the mount is synced separately.
+   * If the entries are below a mount (`below`), the directory is on the file system of that mount. It must be opened
+   * before the entries are written, because syncfs(2) only reports errors that occur after the open. If it cannot be
+   * opened, returns the directory of the whole tree. Each file on the mount is then synced separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;

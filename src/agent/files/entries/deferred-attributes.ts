@@ -25,7 +25,7 @@ export class DeferredAttributes implements AsyncDisposable {
   readonly #directory: OpenDirectory;
   #records = new Records();
   #file: Descriptor | undefined;
-  /** Number of bytes that each call of spill() has added to the file, in order. */
+  /** Sizes in bytes of the parts of the file, from its start. Each call of spill() appends one part. */
   readonly #parts: number[] = [];
 
   /** @param directory records that exceed MEMORY_BYTES are written to a file on the file system of this directory */

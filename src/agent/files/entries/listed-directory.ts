@@ -47,8 +47,8 @@ export class ListedDirectory implements AsyncDisposable {
   }
 
   /**
-   * Opens the parent directory. `left` is the directory from which the walk entered this one. Rejects with ESTALE if
-   * the parent is not `left`, because then this directory was moved.
+   * Opens the parent directory. Rejects with ESTALE if the parent is not `left`, the directory from which the walk
+   * entered this one. In that case this directory was moved.
    */
   async above(left: DirectoryIdentity): Promise<ListedDirectory> {
     const above = new ListedDirectory(await this.#directory.parent());

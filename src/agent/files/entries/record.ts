@@ -111,8 +111,8 @@ export class Records {
   }
 
   /**
-   * Adds a copy of a directory's record that only sets attributes. It is used after the content of the directory was
-   * written.
+   * Adds a record that only sets the attributes of a directory: a copy of the directory's own record, with another
+   * type. The added record is applied after the content of the directory was written.
    */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);

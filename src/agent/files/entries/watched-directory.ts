@@ -1,8 +1,9 @@
 /**
- * What is reported when a check finds a directory at a place. Each level reports more than the one before it:
+ * What to report to the client when a check finds a directory at a path. Each level reports more than the one before
+ * it:
  *
  * - "nothing": nothing is reported.
- * - "difference": a rescan is reported only if the directory is not the one that was known at this place.
+ * - "difference": a rescan is reported only if the directory is not the one that was known at this path.
  * - "created": each entry of the directory is reported as created.
  * - "rescan": a rescan is always reported.
  */

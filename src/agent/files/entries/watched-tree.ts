@@ -102,7 +102,7 @@ export class WatchedTree {
     else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // Reported here only for the root, because the watch of the parent also reports a change of any other directory.
+      // Reports only a change of the root: a change of any other directory is also reported by the watch of its parent.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
   }
@@ -124,8 +124,8 @@ export class WatchedTree {
   }
 
   /**
-   * Returns the next places to check, with their paths. The caller must first remove the watches in `ended`. It then
-   * checks the places, and passes each result to `found()` or `failed()`. A place without a result is returned again.
+   * Returns the next places to check, with their paths. The caller must remove the watches in `ended` before it checks
+   * the places, and must pass each result to `found()` or `failed()`. A place without a result is returned again.
    */
   next(most: number): {
     readonly places: readonly WatchedDirectory[];
@@ -176,7 +176,7 @@ export class WatchedTree {
     const { parent, name, report = "nothing" } = place;
     const known = this.#directories.get(watch);
     if (!this.#waiting.has(place)) {
-      // Another result of this batch has changed the place. If the directory still exists, another check finds it.
+      // Another result of this batch has changed this node. A later check finds the directory if it still exists.
       if (known === undefined) this.#unwatched.push(watch);
       return;
     }

@@ -8,7 +8,7 @@ export interface Holdable {
   hold(): () => void;
 }
 
-/** A path that an operation follows. It may enter a file system that hangs. */
+/** A path that an operation follows. One of its directories may be on a file system that hangs. */
 interface FollowedPath {
   /**
    * Looks up the names of the path one by one, up to the first name that does not exist. Calls `onLookup` before each
@@ -33,7 +33,7 @@ export interface Work<Value> {
   readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the result if the operation returns after its call has failed. */
+  /** If the operation returns after its call has already failed, this function gets the operation's result. */
   onLateResult?(value: Value): void;
 }
 

@@ -33,7 +33,9 @@ struct tree {
    * the disk.
    */
   int error;
-  /* Whether the name of an earlier file was already taken. The names of later files are then looked up first. */
+  /*
+   * Whether the name of an earlier file was already taken. If so, the agent looks up each later name before it uses it.
+   */
   bool replaces;
 };
 

@@ -26,8 +26,8 @@ const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
 /**
- * Reads once for all callers that request a reading before it starts. Hundreds of commands that lose their clients at
- * the same time then need only one reading of the process table.
+ * Shares one reading among all callers that have requested it before it starts. For example, if hundreds of commands
+ * lose their clients at the same time, the process table is read only once.
  */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;
@@ -42,8 +42,8 @@ export class SharedReading<Value> {
   }
 
   /**
-   * Resolves with a reading that starts after this call. Readings are normally separated by pauses; an `urgent` one
-   * starts at once.
+   * Resolves with a reading that starts after this call. There is normally a pause between two readings; an `urgent`
+   * reading starts without this pause.
    */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();

@@ -142,7 +142,7 @@ export class NativeProcesses implements Processes {
   }
 }
 
-/** Kills a child that is running although its start failed. */
+/** Kills a child that is already running, and then throws `failure` as the error of its start. */
 async function undo(child: ChildProcess, failure: SpawnError): Promise<never> {
   await child.tree.killWithin(KILL_WAIT_MS);
   child.release();

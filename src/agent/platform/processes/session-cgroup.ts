@@ -52,7 +52,7 @@ export interface SessionCgroupParts {
 interface ExternalCgroup {
   readonly path: string;
   readonly directory: CgroupDirectory;
-  /** Whether the guest itself had frozen the cgroup before, so that `thaw` must leave it frozen. */
+  /** Whether the cgroup was already frozen before the agent froze it. In this case `thaw` must leave it frozen. */
   readonly frozenByGuest: boolean;
 }
 

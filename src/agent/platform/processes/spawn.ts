@@ -114,11 +114,14 @@ const WAIT_LIMIT_MS = 5_000;
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */
   readonly #starts: Set<number> = new Set();
-  /** Callers that wait until the start with the number `last` and all earlier starts have settled, ordered by `last`. */
+  /**
+   * Callers that wait for starts in flight, ordered by `last`. Each caller waits until all starts up to number `last`
+   * have settled.
+   */
   readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
   #count = 0;
 
-  /** Counts a start as in flight until it settles. */
+  /** Counts the start of a child as in flight until the promise `started` settles. */
   track<Value>(started: Promise<Value>): Promise<Value> {
     const number = ++this.#count;
     this.#starts.add(number);

@@ -25,8 +25,9 @@ const HELD_CHUNKS = 2;
  */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Smallest size of a read. It applies even if the receiver has less room, because a small frame takes as much CPU time
- * as a large one. A chunk may exceed the receiver's room by 64 KiB, so the size is below this limit.
+ * Smallest size of a read. Reads are not smaller even if the receiver has less room, because a small frame takes as
+ * much CPU time as a large one. The size is less than 64 KiB, because a chunk may exceed the receiver's room by at most
+ * 64 KiB.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 

@@ -22,8 +22,8 @@ export const STREAM_BUFFERS: BufferPoolSizes = {
 export type StreamKind = "pipe" | "terminal";
 
 /**
- * Returns a promise that resolves when every child that is now starting has either started or failed, or undefined if
- * no child is starting. A child that is starting may have copies of other children's streams.
+ * If children are starting now, returns a promise that resolves when each of them has started or failed; otherwise
+ * returns undefined. A child that is starting may have copies of other children's streams.
  */
 export type StartsSettled = () => Promise<void> | undefined;
 
@@ -286,9 +286,9 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether to stop reading for now, because the last read returned less than it asked for. Then the descriptor is
-   * empty, and its watch reports further bytes. During a drain there is no watch, so the caller must read until a read
-   * returns nothing.
+   * Whether to stop reading for now, because the last read has filled only a part of the buffer. The descriptor is then
+   * empty, and its watch will report when more bytes arrive. During a drain the descriptor is not watched, so the
+   * caller must read until a read returns nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
