@@ -2,8 +2,8 @@ import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
 /**
- * Limit for both dynamic tables: the one that decodes requests, and the one that encodes responses, even if the peer
- * permits a larger one. 4,096 is the default of the protocol.
+ * Limit for the size of both dynamic tables of a connection, for requests and for responses. A higher limit of the peer
+ * is not used. 4,096 is the protocol's default.
  */
 const TABLE_LIMIT_BYTES = 4_096;
 /** Overhead per entry (RFC 7541, 4.1). */

@@ -62,7 +62,7 @@ export class Sender {
    * grown.
    */
   ready(stream: Http2Stream): void {
-    // A response whose only remaining part is trailers needs no window.
+    // Only DATA frames need a window. So a response of which only the trailers are left can be sent at any time.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }

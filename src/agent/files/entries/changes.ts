@@ -104,7 +104,9 @@ export class Changes {
     if (errno === "") this.#rescans.push(path);
   }
 
-  /** Removes and returns the changes to send, up to a rename of which only the first half is known. */
+  /**
+   * Removes the changes to send from the queue and returns them. Stops at a rename whose second event may still follow.
+   */
   take(): Change[] {
     const held = this.#queue.findIndex(isHeld);
     const taken = this.#queue.splice(0, held < 0 ? this.#queue.length : held);

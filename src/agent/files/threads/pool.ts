@@ -56,10 +56,7 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /**
-   * Whether all extra threads are in use. An operation that becomes slow then cannot be counted as one on an extra
-   * thread, and keeps its slot.
-   */
+  /** Whether all extra threads are in use. An operation that becomes slow then keeps its slot. */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
