@@ -26,7 +26,7 @@ interface EnumFields {
   readonly peakMemoryScope: UsageScope;
 }
 
-/** The name of an enum's value 0, which means "not given" in protobuf, and of all values of newer agents. */
+/** The name of an enum's value 0, which means "not given" in protobuf, and of every value that only a newer agent knows. */
 const UNKNOWN = "unknown";
 
 type TimesOf<Fields> = {
@@ -58,7 +58,7 @@ export type Plain<Fields> = {
     : PlainValue<Fields[Name]>;
 } & { readonly [Name in TimesOf<Fields> as `${Name}Nanos`]: number };
 
-/** Converts a message to a plain object. */
+/** Converts a message to a plain object, in which a value that the schema does not know is "unknown". */
 export function plain<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Plain<MessageShape<Desc>> {
   const values = new Map<string, unknown>(Object.entries(message));
   const entries = schema.fields.flatMap(({ localName, message: type, enum: names }): [string, unknown][] => {

@@ -10,7 +10,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** Time limit of an operation that makes several calls. The limit of each call is the remaining time. */
 export class TimeLimit {
-  /** When the time limit expires, as a value of performance.now(). Infinity if there is no limit. */
+  /** Time at which the limit expires, as a value of performance.now(). Infinity if there is no limit. */
   readonly endMs: number;
 
   /** Throws GuestError (INVALID_ARGUMENT) for an invalid limit. */

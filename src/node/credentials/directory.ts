@@ -212,7 +212,10 @@ export function readServerCertificate(directory: string): Promise<Buffer> {
   return readCredential(join(directory, FILES.serverCert));
 }
 
-/** Returns when the first certificate of a directory expires. Throws CredentialsError, which names the file. */
+/**
+ * Returns the time at which the first certificate of a directory expires. Throws CredentialsError, which names the
+ * file.
+ */
 export async function readExpiry(directory: string): Promise<Date> {
   const files = [FILES.ca, FILES.serverCert, FILES.clientCert].map((name) => readCredential(join(directory, name)));
   return firstExpiry(await Promise.all(files));

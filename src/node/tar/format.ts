@@ -61,7 +61,8 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
   const type = TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other";
   return {
-    // Before ustar, a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag). To GNU tar, an entry whose name has only slashes is a file.
+    // Before ustar, a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag). But
+    // an entry whose name has only slashes remains a file, as in GNU tar.
     type: type === "file" && name.at(-1) === SLASH && name.some((byte) => byte !== SLASH) ? "directory" : type,
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkTarget: readText(block, 157, 100),

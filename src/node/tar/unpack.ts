@@ -81,9 +81,9 @@ export interface UnpackOptions extends Owners {
    */
   readonly keepExisting?: Set<string> | undefined;
   /**
-   * If set, hard links to files that this call has written are accepted. The function is called for a link to any other
-   * file, for example one that was excluded. It returns the file as a separate entry with the name of the link. If it
-   * returns undefined, the link counts as failed.
+   * Makes `unpack` accept hard links, which are an error otherwise. If this call has written the file to which a link
+   * refers, creates the link. Otherwise, for example because the file was excluded, calls this function. It returns the
+   * file as a separate entry with the name of the link. If it returns undefined, the link counts as failed.
    */
   readonly missingFile?: ((link: TarEntry) => Promise<TarEntry | undefined>) | undefined;
 }
@@ -281,7 +281,8 @@ class UnpackTarget implements Disposable {
         if (errnoOf(error) !== "EEXIST") throw error;
         isNew = false;
       }
-      // The root may be a link, because the user named it; a link below it was made by the sandbox.
+      // Only the root may be a symlink, because the user named it. A symlink below the root may come from the sandbox,
+      // so it is refused.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
       if (!found.isDirectory())
         throw new UnpackError("ENOTDIR", `${path.toString()} exists on this machine and is not a directory`);

@@ -42,7 +42,7 @@ function decimal(timeNs: bigint): string {
   return `${sign}${positive / NS_PER_SECOND}${fraction === "" ? "" : "."}${fraction}`;
 }
 
-/** Returns the padding after an entry's content. */
+/** Returns the zeros that fill the last block of an entry's content. */
 export function entryEnd(sizeBytes: number): Buffer {
   return Buffer.alloc(paddingBytes(sizeBytes));
 }

@@ -53,7 +53,7 @@ export class KeptCall implements ExecWire {
   /** The agent's first answer; undefined until it arrives. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
-  /** Why the call failed. Undefined while the call runs, and after it ended because the command exited. */
+  /** Why the call failed. Undefined while the call runs, and also if the call ended with the command's exit. */
   #failure: GuestError | undefined;
   /** Whether `hangUp` was called. If so, the call stays open until the command has ended. */
   #hangsUp = false;
@@ -201,7 +201,7 @@ export class KeptCall implements ExecWire {
   #onAnswer(started: ExecStarted, call: ExecCall): void {
     const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
     if (this.#hangsUp && answer !== undefined) {
-      // Send no input and compare no offsets, because the command must end in any case.
+      // The command must end, wherever its streams stopped. So send no input, and check no offsets.
       this.#state = { kind: "attached", call };
       answer.resolve(undefined);
       this.#parts.options.onEvent?.({ kind: "reconnected" });
@@ -280,7 +280,7 @@ export class KeptCall implements ExecWire {
         return;
       case "attached":
         if (this.#mayReconnect(error)) this.#reconnect(error);
-        // After `hangUp`, `#endCommand` ends the call, once the agent has said whether the command has ended.
+        // After `hangUp`, do nothing: `#endCommand` waits for the agent's answer, and then ends this call.
         else if (!this.#hangsUp) this.#fail(error);
         return;
       case "reconnecting":

@@ -47,8 +47,8 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * This call's position, as options for an `attach` that continues here. All offsets are 0 before the call is
-   * attached.
+   * This call's position in the command's streams, as options for an `attach` that continues at this position. All
+   * offsets are 0 before the call is attached.
    */
   get position(): KeptPosition {
     return this.#wire.position;

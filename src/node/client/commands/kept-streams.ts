@@ -11,7 +11,7 @@ const HELD_BYTES = 1024 * 1024;
  * command may be blocked until the agent has read them.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** Bytes of the window that each frame uses in addition to its data. */
+/** How many of the WINDOW_BYTES each frame uses in addition to its data. */
 const FRAME_BYTES = 256;
 /**
  * The client acknowledges output when the reader has read this many bytes, or after this time. An acknowledgement for
@@ -33,7 +33,7 @@ export class KeptInput {
    */
   #held: Buffer[] | undefined = [];
   #heldBytes = 0;
-  /** How many of the pieces in `#held` the current call has sent, and how many bytes of the window they use. */
+  /** How many of the pieces in `#held` the current call has sent, and how many of the WINDOW_BYTES they use. */
   #sent = 0;
   #sentBytes = 0;
   /**
@@ -240,8 +240,8 @@ export class KeptOutputs {
   }
 
   /**
-   * Counts the bytes of an output frame. In an exit frame, sets `outputComplete` to false if this call has lost output
-   * in a gap.
+   * Counts the bytes of an output frame. In an exit frame, sets `outputComplete` to false if there was a gap: the agent
+   * had dropped output before this call could receive it.
    */
   received(frame: ExecFrame["frame"]): void {
     if (frame.case === "stdout" || frame.case === "stderr") this.#at[frame.case].receivedBytes += frame.value.length;

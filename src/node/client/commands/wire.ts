@@ -55,9 +55,9 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Frames after the first one wait here until grpc-js has created the call's HTTP/2 stream. If the command ends first,
-   * frames must be discarded, which is only possible on that stream (see `discardLateWrites`). Undefined once the call
-   * has its stream or has ended.
+   * Frames that wait until grpc-js has created the call's HTTP/2 stream; the first frame does not wait. If the command
+   * ends early, all later frames must be discarded, which is only possible on that stream (see `discardLateWrites`).
+   * Undefined once the call has its stream or has ended.
    */
   #held: HeldFrame[] | undefined = [];
   /**

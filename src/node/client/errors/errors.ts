@@ -129,7 +129,7 @@ export class GuestError extends Error {
 
   /**
    * Returns the message with another name in place of `option`, such as the name that the option has on the command
-   * line. It also replaces `: true` after the option's name.
+   * line. If `: true` follows the option's name, removes it, because a flag of a command line has no value.
    */
   messageWith(name: string): string {
     const { field } = this.metadata;

@@ -114,8 +114,8 @@ async function attempt(
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
   const call = (): CallOptions => ({ signal, waitForReady, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
-  // If a local failure ends the copy, the disposal of `end` stops reading from the agent. Otherwise the copy would wait
-  // for the next message, and the agent may have nothing more to send.
+  // Dispose of `end` even after a local failure, because that stops reading from the agent. Otherwise the copy would
+  // wait for the agent's next message, and the agent may have nothing more to send.
   using end = new CopyEnd(signal, limit);
   const attributes = await files.stat(top, { ...call(), ...place });
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {

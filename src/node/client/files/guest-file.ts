@@ -30,7 +30,7 @@ export function nanosecondsOf({ mtime, mtimeNanos }: Pick<FileAttributes, "mtime
  * Creates the tree entry of a regular file in the guest. The content is requested by a separate call, which begins when
  * the caller begins to read the content. If the file cannot be read, reading the content throws EntryError.
  *
- * @param call returns the options of that separate call when it begins
+ * @param call called when the separate call begins, and returns the options for it
  */
 export function guestFile(
   guest: Pick<GuestFiles, "readPieces">,

@@ -48,9 +48,9 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * Only used with `crossMounts`: report the second and every further name of a file as entries of the type
-   * "hard-link". Default: false, so that each name is a separate file. Without `crossMounts`, further names are always
-   * reported as "hard-link". Older agents always report separate files.
+   * Report each further name of a file that has several names as an entry of the type "hard-link". Default: false, so
+   * that each name is a separate file. This option matters only with `crossMounts`: without it, further names are
+   * always reported as "hard-link". Older agents always report separate files.
    */
   readonly hardLinks?: boolean | undefined;
   /**

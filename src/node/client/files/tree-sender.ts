@@ -291,8 +291,8 @@ function timeOf(mtimeSeconds: number | undefined, mtimeNs: bigint | undefined): 
 }
 
 /**
- * Rounds down to full seconds, and returns nanoseconds. Nothing is lost: in an archive, only a pax header can contain a
- * fraction of a second, and then `mtimeNs` has the exact time.
+ * Converts a time to nanoseconds, without its fraction of a second. Nothing is lost: in an archive, only a pax header
+ * can contain a fraction, and then `mtimeNs` has the exact time.
  */
 function wholeSecondsNs(seconds: number): bigint {
   return BigInt(Math.floor(seconds)) * NS_PER_SECOND;

@@ -139,7 +139,7 @@ export function watchDirectory(
           if (!wasBegun || isOver || !mayContinue(error)) throw error;
           dials = alwaysDials || isRefusal(error);
         }
-        // Ignore an aborted signal here, because the next attempt throws its error.
+        // If the signal is aborted, only end the pause: the next attempt then throws the error of an aborted call.
         await pause(pauses.next().value, undefined, { signal }).catch(() => undefined);
       }
     } finally {

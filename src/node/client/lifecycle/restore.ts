@@ -16,8 +16,9 @@ const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /**
- * Limit on the error of the guest's clock after the restore steps, less the uncertainty of its measurement. A larger
- * error means that the call that set the clock was delayed, so the restore steps are repeated.
+ * Limit on the error of the guest's clock after the restore steps, in milliseconds. The measured error is first reduced
+ * by the uncertainty of the measurement. A larger error means that the call that set the clock was delayed, so the
+ * restore steps are repeated.
  */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
@@ -212,7 +213,7 @@ function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | und
   return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient: mayConnect });
 }
 
-/** The result of a restore. */
+/** What `restoreSequence` and `completeRestore` report about a restore. */
 export interface RestoreOutcome {
   /** Result of the first restore steps. */
   readonly duties: DutiesResult;

@@ -209,7 +209,7 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
       );
       return { servers: [...servers, ...second.servers], port };
     } catch (error) {
-      // This error means that the machine has no IPv6, so do without the second address.
+      // These errors mean that the machine has no IPv6, so listen on 127.0.0.1 alone.
       if (NO_ADDRESS.has(errnoOf((error as GuestError).cause) ?? "")) return { servers, port };
       await Promise.all(servers.map(closed));
       // A port that is free on 127.0.0.1 may be in use on ::1. In that case, try another port.

@@ -48,7 +48,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** How many bytes may be sent now. Like the agent, this counts frame overhead as well. */
   #window = 0;
   #frames: DataFrames | undefined;
-  /** Bytes that wait for the window, and the callback of their write. */
+  /** Bytes that must wait until the agent can receive more (`#window`), and the callback of their write. */
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
   /**
@@ -56,7 +56,7 @@ export class GuestTunnel extends Duplex implements Disposable {
    * Otherwise undefined.
    */
   #exceededMs: number | undefined;
-  /** Number of received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
+  /** Number of received bytes, including frame overhead, and how many of them have been reported to the agent as read. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
@@ -110,8 +110,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Node calls this when the reader takes bytes. These bytes are then returned to the window, so that the agent can
-   * send more.
+   * Node calls this when the reader takes bytes. Reports these bytes to the agent as read, so that the agent may send
+   * as many more.
    */
   override read(sizeBytes?: number): unknown {
     const bytes: unknown = super.read(sizeBytes);

@@ -64,8 +64,8 @@ export function firstNotUtf8(bytes: Buffer): number | undefined {
 }
 
 function firstWrong(bytes: Buffer): number {
-  // A character has at most four bytes. So it is enough to check the bytes since the last valid prefix: they become
-  // valid as soon as the next character is complete.
+  // Check only the bytes since the last valid prefix. These bytes become valid as soon as they contain a whole
+  // character, which has at most four bytes.
   let valid = 0;
   for (let end = 1; end <= bytes.length; end++) if (isUtf8(bytes.subarray(valid, end))) valid = end;
   return valid;

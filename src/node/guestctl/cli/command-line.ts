@@ -17,7 +17,7 @@ const COMMON_OPTIONS = {
   help: { short: "h", help: "this text" },
 } as const;
 
-/** A parsed command line. */
+/** The options and the positional arguments of a command line. */
 export interface Parsed<Own extends Options> {
   readonly values: Values<Own & typeof COMMON_OPTIONS>;
   readonly positionals: readonly string[];

@@ -1,4 +1,7 @@
-/** Pairs of words that other tools use (several are separated by blanks) and guestctl's answer to them. */
+/**
+ * Hints for words that users know from other tools. `words` contains one or more words, separated by blanks; `answer`
+ * says what guestctl offers instead.
+ */
 export type Hints = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =

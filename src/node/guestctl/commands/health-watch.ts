@@ -148,7 +148,7 @@ const CLOCK_JUMP_MS = 1_000;
 export interface Seen {
   /** The last answer. It may be old. */
   readonly answer?: HealthAnswer;
-  /** When the agent stopped answering; undefined while it answers. */
+  /** Time at which the agent stopped answering; undefined while it answers. */
   readonly lostSince?: Date;
 }
 

@@ -31,7 +31,10 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
   },
 });
 
-/** Returns when the credentials expire. Throws UsageError for a time after the year 9999, which X.509 cannot express. */
+/**
+ * Returns the time at which the credentials expire. Throws UsageError for a time after the year 9999, which X.509
+ * cannot express.
+ */
 function lastDay(days: number): Date {
   const date = new Date(Date.now() + days * DAY_MS);
   if (!(date.getUTCFullYear() <= 9999))

@@ -4,7 +4,7 @@ import { quoted, sizeWords, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
-/** The argument that means the workload, where a user may instead give the name of a kept command. */
+/** The word that selects the workload's processes. In its place, a user may give the name of a kept command. */
 const WORKLOAD = "workload";
 
 /** Reads the processes of the sandbox. Rejects with GuestError. */
@@ -72,7 +72,10 @@ export function memoryOf({ rssBytes }: SessionProcess): string {
   return sizeWords(rssBytes);
 }
 
-/** A process in the schema's form, with its arguments as a list of texts, and the kind of its command as a word. */
+/**
+ * Converts a process to JSON with the schema's field names. The arguments become a list of texts, and the kind of the
+ * command becomes its name.
+ */
 export function processObject(process: SessionProcess): Record<string, unknown> {
   const { command, ...fields } = process;
   const { command_line: _, ...object } = schemaObject(SessionProcessSchema, fields) as Record<string, unknown>;

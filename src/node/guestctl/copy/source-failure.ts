@@ -38,9 +38,9 @@ export function sourceFailure(error: unknown): string | undefined {
 }
 
 /**
- * Returns an error handler for the copy of a directory. If only some entries failed, the handler returns what was
- * copied, because the failed entries are already reported. It rethrows every other error, and with `failFast` also this
- * one.
+ * Returns an error handler for the copy of a directory. If only some entries failed, the handler returns how much was
+ * copied, because the failed entries are already reported. With `failFast`, and for any other error, the handler
+ * rethrows the error.
  */
 export function ifPartial({
   options,

@@ -173,8 +173,8 @@ async function* archived(
     if (isExcluded?.(entry.name) === true) continue;
     if (entry.name.length > 0 && isTaken(context, entry)) yield entry;
     else if (entry.name.length === 0) {
-      // An entry without a name describes the destination itself. A directory only sets the attributes of the
-      // destination. An entry of another type would replace the destination, so it is skipped.
+      // An entry without a name describes the destination itself. If it is a directory, the destination gets its
+      // attributes. An entry of any other type would replace the destination, so it is skipped.
       if (entry.type === "directory") onRoot(entry);
       else
         context.report.skip(

@@ -29,7 +29,7 @@ function blockingStreams(): readonly (typeof STREAMS)[number][] {
 const WERE_BLOCKING = blockingStreams();
 
 /**
- * Makes the standard streams blocking again that were blocking when guestctl started, because other programs share them
+ * Makes a standard stream blocking again if it was blocking when guestctl started. Other programs may share the stream,
  * and may not expect O_NONBLOCK. From then on, writes of guestctl may block.
  */
 export function letStreamsBlock(host: NodeJS.Process, names: readonly (typeof STREAMS)[number][]): void {

@@ -27,8 +27,8 @@ export function handleSignals(host: NodeJS.Process): void {
 }
 
 /**
- * Gives signals their default action until the returned object is disposed of. They then end guestctl without any
- * clean-up, but even while its JavaScript is blocked, for example by a file system that does not answer.
+ * Gives signals their default action until the returned object is disposed of. A signal then ends guestctl even while
+ * its JavaScript is blocked, for example by a file system that does not answer. No clean-up runs in this case.
  */
 export function defaultSignals(host: NodeJS.Process): Disposable {
   for (const signal of SIGNALS) host.off(signal, leaveBySignal);

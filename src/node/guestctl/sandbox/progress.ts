@@ -40,7 +40,7 @@ export class SandboxProgress implements Disposable {
   #step: Step | undefined;
   #stepMs = 0;
   #counts: { readonly operation: string; readonly progress: SweepProgress } | undefined;
-  /** When a line about each step or operation was last written. Used only if the progress line is not redrawn. */
+  /** Time of the last line about each step or operation. Used only if the progress line is not redrawn. */
   readonly #plainMs = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #isShown = false;

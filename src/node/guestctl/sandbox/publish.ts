@@ -18,7 +18,7 @@ export function publicationWords({ hostname, listenPort, port, ingressId }: Publ
   return `${host} -> ${port}${ingressId === undefined ? " (incomplete)" : ""}`;
 }
 
-/** Parses the value of --listen. */
+/** Returns the port in --listen; undefined if the option was not given. Throws UsageError for an invalid port. */
 export function listenOf({ listen }: { readonly listen?: string | undefined }): number | undefined {
   return listen === undefined ? undefined : portOf(listen, "--listen");
 }

@@ -6,9 +6,12 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
  * Runs an action that changes sandboxes, and completes it even if signals arrive, because an action that suspends a
- * sandbox must also resume it. A signal ends guestctl immediately if nothing has been changed yet. Otherwise the first
- * signal only prints what guestctl is waiting for, and after the action guestctl terminates by that signal, as its
- * caller expects. A further signal ends guestctl immediately if no sandbox is at risk.
+ * sandbox must also resume it.
+ *
+ * - If nothing has been changed yet, a signal ends guestctl immediately.
+ * - Otherwise the first signal only prints what guestctl is waiting for. After the action, guestctl terminates by that
+ *   signal, as its caller expects.
+ * - A further signal ends guestctl immediately if no sandbox is at risk.
  *
  * @param isEndless the action runs until the first signal, after which guestctl exits with the action's result
  * @param action receives an AbortSignal that is aborted by the first signal

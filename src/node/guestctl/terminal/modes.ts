@@ -7,7 +7,7 @@ const ESCAPE = "\x1b";
 const SEQUENCES = new RegExp(String.raw`${ESCAPE}(?:\[\?([\d;]+)([hl])|([=>])|\[([><])[\d;]*u|(c|\[!p))`, "g");
 /** An escape sequence at the end of a chunk of output, which may continue in the next chunk. */
 const BEGINNING = new RegExp(String.raw`${ESCAPE}(?:\[(?:[?<>!][\d;]*)?)?$`);
-/** Longest incomplete sequence that is kept; longer ones are ignored. */
+/** Limit on the characters of an incomplete escape sequence that is kept. A longer one is ignored. */
 const LONGEST_BEGINNING = 64;
 
 /**

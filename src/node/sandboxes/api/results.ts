@@ -7,7 +7,7 @@ export interface SandboxInfo extends SandboxEntry {
   readonly state: InstanceState | undefined;
   /** Why the state is "Unknown", in the daemon's words. */
   readonly stateError?: string | undefined;
-  /** When the credentials expire, as Unix time in milliseconds by the host's clock. Only `get` determines this. */
+  /** Time at which the credentials expire, as Unix time in milliseconds by the host's clock. Only `get` determines this. */
   readonly credentialsExpireMs?: number | undefined;
   /**
    * Why the agent has exited, in the guest's words, such as "the workload ran out of memory". Only `get` determines

@@ -38,7 +38,10 @@ export interface RotationReport {
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
 }
 
-/** When the current credentials of a sandbox were issued, by the host's clock, as Unix time in milliseconds. */
+/**
+ * Returns the time at which the current credentials of a sandbox were issued, as Unix time in milliseconds by the
+ * host's clock.
+ */
 function issuedMs({ credentialsIssuedMs, createdMs }: SandboxEntry): number {
   return credentialsIssuedMs ?? createdMs;
 }

@@ -365,7 +365,10 @@ export class Sandboxes {
     );
   }
 
-  /** Throws for a name that is in use, because two operations that each wait for the other's name would deadlock. */
+  /**
+   * Throws if another operation is using the name. Waiting for that operation could deadlock, because it may itself be
+   * waiting for a name that this operation uses.
+   */
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);

@@ -26,8 +26,8 @@ export interface SweepReport {
    */
   readonly late: readonly string[];
   /**
-   * Warnings about the sandboxes in `awakened`. Each has `clockErrorMs`, the error of the sandbox's clock, which the
-   * warning CLOCK_OFF is about.
+   * Warnings about the sandboxes in `awakened`. In each, `clockErrorMs` is the error of the sandbox's clock, which the
+   * code CLOCK_OFF reports.
    */
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */

@@ -77,8 +77,9 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await Promise.all([
     asked.then(() => frozen.silent()),
     finish(others.filter(({ phase }) => phase !== "creating")),
-    // The daemon may still be creating a fork or a snapshot for a process that has ended. The entry of the source then
-    // has the field `asked`. So wait for the sources with `asked` before finishing the entries that are being created.
+    // If a process ended while it was creating a fork or snapshot, the daemon may still be creating it. Until that is
+    // over, the entry of the source has the field `asked`. So handle the sources with `asked` first, and then the
+    // entries in the phase "creating".
     asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)

@@ -14,10 +14,11 @@ type Stamps = Pick<
 >;
 
 /**
- * Decides from an answer of Health which action is due. The timestamps in the answer are of the guest's clock. This
- * function first converts them to the host's clock, by the current difference between the two clocks. The time to live
- * begins at the last user activity or at `runEpochMs`, whichever is later. The workload's declaration that it is idle
- * counts only if it was made after both of these times.
+ * Decides from an answer of Health which action is due. The timestamps in the answer are of the guest's clock, so this
+ * function first converts them to the host's clock, by the current difference between the two clocks.
+ *
+ * The time to live begins at the last user activity, or at the time at which the sandbox began to run (`runEpochMs`),
+ * whichever is later. An idle declaration of the workload counts only if it was made after both of these times.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

@@ -151,8 +151,8 @@ async function readSpec(
 }
 
 /**
- * Creates the error for a workload that ran with the variables of its origin before its own were written. Its session
- * should have stayed frozen until then.
+ * Creates the error for a fork or sandbox whose session thawed too early, so that it ran with its previous variables.
+ * It should have stayed frozen until its new variables were written.
  */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before its new environment variables were set: its processes may have used the previous variables`;

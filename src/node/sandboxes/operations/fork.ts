@@ -131,8 +131,8 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
    * With `env`, the fork is rejected with NOT_FROZEN if the source's session was not frozen when the source was
    * suspended. To accept such a source, set `acceptUnfrozen`, or set `freeze` to "off".
    *
-   * A standby or snapshot with `freeze: "on"`, the default, succeeds with a warning if its freeze fails, and only a
-   * later fork with `env` is rejected. With `freeze: "required"`, the standby or snapshot itself is rejected.
+   * By default, a standby or snapshot succeeds with a warning if its freeze fails, and only a later fork with `env` is
+   * rejected. To make the standby or snapshot itself fail, call it with `freeze: "required"`.
    */
   readonly env?: Variables | undefined;
   /**
@@ -211,7 +211,8 @@ async function finishFork(
     }
   };
   await reached(reachTimeoutMs, "the fork has not accepted its new credentials", write, signal);
-  // On a connection with expired certificates, the agent refuses to set the clock to the host's time.
+  // If the inherited certificates have expired, first wait until the agent accepts the new ones: on a connection with
+  // expired certificates, it refuses to set the clock to the host's time.
   if (!hostTime) await freshAccepted(dial, fresh, { reachTimeoutMs, signal });
   const dialWhole = (areDutiesDone: boolean): Promise<GuestClient> => accepted(areDutiesDone || !hostTime);
   const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {

@@ -55,10 +55,12 @@ const NO_INIT_STEP =
   "the daemon's init is built for another processor architecture (a fault of hypeman's arm64 release 0.17.0): use another release, or put an init and an agent for this host's architecture into the daemon's initrd";
 
 /**
- * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. The result has
- * `sinceMs`, which must be a time before the boot, as `runEpochMs`. An idle declaration of the workload counts only if
- * it is later than `runEpochMs`, and a workload may declare itself idle as soon as it starts. Rejects with
+ * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Rejects with
  * SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, each with the last console lines.
+ *
+ * @param sinceMs a time before the boot, which becomes `runEpochMs` of the result. It must be before the boot, because
+ *   an idle declaration counts only if it is later than `runEpochMs`, and the workload may declare itself idle as soon
+ *   as it starts
  */
 export async function booted(
   node: NodeParts,

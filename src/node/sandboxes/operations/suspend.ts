@@ -189,8 +189,8 @@ export interface ResumeOptions extends RestoreChoices, OperationOptions {
    * With `env`, the resume is rejected with NOT_FROZEN if the session was not frozen when it was suspended. To accept
    * such a session, set `acceptUnfrozen`.
    *
-   * A standby with `freeze: "on"`, the default, succeeds with a warning if its freeze fails. With `freeze: "required"`,
-   * the standby itself is rejected.
+   * By default, a standby succeeds with a warning if its freeze fails, and only a later resume with `env` is rejected.
+   * To make the standby itself fail, call it with `freeze: "required"`.
    */
   readonly env?: Variables | undefined;
 }
@@ -274,8 +274,8 @@ export function inheritance(
 }
 
 /**
- * The journal entry of a sandbox whose PRE_SNAPSHOT hook has run. The sandbox counts as suspended until its restore
- * steps are run.
+ * The journal entry of a suspended sandbox, with the results of the PRE_SNAPSHOT hook and of the freeze. A sandbox
+ * counts as suspended from the end of that hook until its restore steps are run.
  */
 export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
 
@@ -300,7 +300,8 @@ export async function quiesced(
     node.cpuClass(),
     node.instances.existing(entry),
   ]);
-  // The session thaws at this time or later: the time limit of the freeze begins only when the guest's hook has ended.
+  // The session does not thaw before this time. It may thaw later, because the time limit of the freeze begins only at
+  // the end of the PRE_SNAPSHOT hook.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // Call the agent first: if it cannot be reached, the operation fails before anything is frozen.
@@ -355,8 +356,9 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 }
 
 /**
- * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Also rejects for
- * the same reasons as `running`.
+ * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Rejects with
+ * SandboxError (WRONG_STATE) if the wait takes too long, and with the errors of `running` if the sandbox is not running
+ * or its restore steps are not done.
  */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;

@@ -118,8 +118,9 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 }
 
 /**
- * Returns how much of the freeze's time limit is left, at least, when the restore of the session begins. Only the time
- * that it took to suspend the guest has been used up: while the guest is suspended, its clock stands still.
+ * Returns how much of the freeze's time limit is left at least when the restore of the session begins: the limit
+ * without the longest suspension. After the suspension, no time is used up, because the clock of a suspended guest
+ * stands still.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;
@@ -142,15 +143,15 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 
 /** A freeze's result as the value of a tag, such as "frozen", "off", "unsupported" or "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
-  // Use only the part of the problem before the colon. Names of the guest's processes may follow the colon, and a tag
-  // must not contain them.
+  // `freezeProblem` may contain a colon and names of the guest's processes after it. A tag must not contain these
+  // names, so use only the part before the colon.
   const [problem = ""] = freezeProblem?.split(":") ?? [];
   return freeze === "failed" ? `failed: ${problem}` : freeze;
 }
 
 /** The result of waking up a sandbox. */
 export interface Awakening {
-  /** When the agent had answered the restore steps, as Unix time in milliseconds by the host's clock. */
+  /** Time at which the agent had answered the restore steps, as Unix time in milliseconds by the host's clock. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
   /** Full names of the gRPC services that the agent serves. */

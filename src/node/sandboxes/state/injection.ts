@@ -131,7 +131,7 @@ export class CredentialStore {
     return readServerCertificate(this.directoryOf(name));
   }
 
-  /** When the first of the certificates in a sandbox's set expires, as Unix time in milliseconds. */
+  /** Returns the time at which the first certificate of a sandbox's set expires, as Unix time in milliseconds. */
   async expiryMs(name: string): Promise<number> {
     return (await readExpiry(this.directoryOf(name))).getTime();
   }

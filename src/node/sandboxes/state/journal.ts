@@ -86,7 +86,7 @@ export interface Publication {
 export interface RanUnfrozen {
   /** The operation that suspended or resumed the sandbox: "fork", "resume", … */
   readonly operation: string;
-  /** When the session ran, as Unix time in milliseconds by the host's clock. */
+  /** Time at which the session ran, as Unix time in milliseconds by the host's clock. */
   readonly atMs: number;
   /** Why the session was not frozen, as text. */
   readonly problem: string;
@@ -104,9 +104,9 @@ export interface SandboxEntry extends Entry {
   /** The instance's id at the substrate; undefined if it is not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * When the sandbox began to run, as Unix time in milliseconds by the host's clock: after a restore, when the agent
-   * had run the restore steps; after a boot, the time just before the boot. Undefined after a suspension, until the
-   * restore steps have run.
+   * Time at which the sandbox began to run, as Unix time in milliseconds by the host's clock. After a restore, this is
+   * the time at which the agent had run the restore steps; after a boot, it is a time just before the boot. Undefined
+   * after a suspension, until the restore steps have run.
    */
   readonly runEpochMs?: number | undefined;
   /**
@@ -115,15 +115,15 @@ export interface SandboxEntry extends Entry {
    */
   readonly thawsAtMs?: number | undefined;
   /**
-   * When the current credentials were issued, by the host's clock. Undefined if they were issued when the sandbox was
-   * created, or by a version before 0.4.0.
+   * Time at which the current credentials were issued, by the host's clock. Undefined if they were issued when the
+   * sandbox was created, or by a version before 0.4.0.
    */
   readonly credentialsIssuedMs?: number | undefined;
-  /** When a rotation of the credentials began, if that rotation may still be unfinished; otherwise undefined. */
+  /** Time at which a rotation of the credentials began, if that rotation may still be unfinished; otherwise undefined. */
   readonly rotatingSinceMs?: number | undefined;
   /**
-   * When `resume` began to boot the stopped sandbox, by the host's clock. Undefined once the agent has answered, and
-   * whenever the sandbox is not booting.
+   * Time at which `resume` began to boot the stopped sandbox, by the host's clock. Undefined once the agent has
+   * answered, and whenever the sandbox is not booting.
    */
   readonly bootingSinceMs?: number | undefined;
   /**
@@ -133,8 +133,8 @@ export interface SandboxEntry extends Entry {
   readonly lastIp?: string | undefined;
   /**
    * Set if, since its last boot, the session has run before its restore steps, because it was not frozen. Clones of the
-   * sandbox may then have drawn the same random numbers and keys. If this happened several times, the last time is
-   * recorded.
+   * sandbox may then have drawn the same random numbers and keys. If this happened several times, describes the most
+   * recent time.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
   /**
@@ -148,8 +148,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
   /**
-   * A name for the vsock CID of the guest. Guests with the same CID have the same name, and under QEMU only one of them
-   * can run at a time. Default: `volumeId`.
+   * A text that stands for the vsock CID of the guest, which the daemon chooses. Guests with the same CID have the same
+   * text, and under QEMU only one of them can run at a time. Default: `volumeId`.
    */
   readonly vsock?: string | undefined;
   /**
@@ -255,8 +255,8 @@ export class Journal {
   }
 
   /**
-   * Returns all entries, which the caller must not change. This method and every later one report failures as
-   * SandboxError (JOURNAL_FAILED).
+   * Returns all entries, which the caller must not change. This method and all methods below it fail with SandboxError
+   * (JOURNAL_FAILED) if the database cannot be read or written.
    */
   all(): readonly JournalEntry[] {
     return attempt("read the journal", () => this.#entries.all());

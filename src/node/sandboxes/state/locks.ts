@@ -8,7 +8,7 @@ import { messageOf } from "../../../shared/errors.ts";
 export interface Holder {
   readonly pid: number;
   readonly operation: string;
-  /** When the process took the lock, as Unix time in milliseconds by the host's clock. */
+  /** Time at which the process took the lock, as Unix time in milliseconds by the host's clock. */
   readonly sinceMs: number;
 }
 

@@ -5,9 +5,11 @@ import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 
 /**
- * Padding of the second request. It is as large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26,
- * net/http/server.go:831, bufio.go:19). Without it, the second request could fit into that buffer together with the end
- * of the first one, and the server would not notice it while the first call is in progress.
+ * Size of the padding in the `GET /health` that follows each request. It equals the read buffer of the daemon's HTTP
+ * server (bufio's 4 KiB; Go 1.26, net/http/server.go:831, bufio.go:19).
+ *
+ * Without the padding, the server could read the whole GET into its buffer together with the end of the request. During
+ * the call, no further byte would then arrive on the connection, and the server would still watch for a disconnect.
  */
 const PADDING_BYTES = 4096;
 const FOLLOWER_PATH = "/health";
@@ -29,8 +31,8 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
   const url = new URL(input instanceof Request ? input.url : input);
   const headers = Object.fromEntries(new Headers(init.headers));
   const send = url.protocol === "https:" ? requestHttps : requestHttp;
-  // With the header `connection: close`, the daemon would close the connection after its answer, before it has read the
-  // GET that follows the request. The kernel then resets the connection, and the answer could be lost.
+  // Do not send `connection: close`: the daemon would close the connection right after its answer, before it has read
+  // the `GET /health` that follows this request. The kernel then resets the connection, and the answer could be lost.
   const options = {
     method,
     headers: { ...headers, connection: "keep-alive" },

@@ -9,7 +9,7 @@ export type Tags = Readonly<Record<string, string>>;
 /** What `watch` does with a sandbox whose workload has declared itself idle. */
 export type IdleAction = "none" | "standby" | "stop";
 
-/** The specification of a sandbox. */
+/** The specification from which `create` makes a sandbox. */
 export interface SandboxSpec {
   /** Name of the image, as the substrate knows it. */
   readonly image: string;

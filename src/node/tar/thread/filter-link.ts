@@ -17,8 +17,11 @@ export function answersOf({ port, answers }: FilterLink, entries: readonly Local
 }
 
 /**
- * Creates a link over which a thread asks `choose` about entries, and answers the thread. The caller must close `port`.
- * After a failure, the caller must also end the thread, which gets no further answer.
+ * Creates a link over which a thread asks which entries to copy. `choose` makes the decisions, and its result is posted
+ * to the thread. The caller must close `port`.
+ *
+ * If `choose` fails, `onFailure` is called, and the thread gets no answer any more. The caller must then end the
+ * thread.
  *
  * @param choose called with the entries of one directory
  */

@@ -80,7 +80,7 @@ export type Report =
   | EntryMessage
   /** An entry that could not be unpacked. */
   | { readonly kind: "failure"; readonly name: Bytes; readonly error: PlainError }
-  /** A hard link to a file that does not exist here. The thread's owner sends the content of that file through the port. */
+  /** A hard link to a file that the thread has not unpacked. The thread's owner sends that file over `port`. */
   | { readonly kind: "missing"; readonly link: Batch; readonly port: MessagePort }
   | { readonly kind: "measured"; readonly totalBytes: number }
   | {

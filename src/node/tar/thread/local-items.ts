@@ -19,7 +19,10 @@ export class LocalItems {
     this.#options = options;
   }
 
-  /** Must be called if the content of this entry could not be read, so that no further hard link refers to it. */
+  /**
+   * Must be called if the content of this file could not be read. The next name of the file is then sent as a file
+   * again, not as a hard link to this name.
+   */
   forget(name: Buffer): void {
     this.#links.forget(name);
   }

@@ -33,14 +33,13 @@ const INT64_LIMIT = 2n ** 63n;
 const NONE = Buffer.alloc(0);
 
 /**
- * A record about the entries of a tree, which one thread sends to another:
+ * A record about the entries of a tree, which one thread sends to another. The kinds of records:
  *
- *     whole                                              an entry, with all of its content in `data`
- *     streamed (data | hole)* (content-end | content-failure)    a file and its content; `size` of a hole is its length
- *     failure                                            a local entry that cannot be read
- *     skipped                                            a local file that the receiver has already
- *
- * The `data` of failures is their error.
+ * - `whole`: an entry, with all of its content in `data`.
+ * - `streamed`: a file whose content follows in records of the kinds `data` and `hole`; `size` of a `hole` is its length.
+ *   The last record of the file is `content-end`, or `content-failure` with the error in `data`.
+ * - `failure`: a local entry that cannot be read, with the error in `data`.
+ * - `skipped`: a local file that the receiver already has.
  */
 export interface EntryRecord extends TarHeader {
   readonly kind: (typeof KINDS)[number];

@@ -138,7 +138,7 @@ class Unpacking {
     settle();
   }
 
-  /** Rejects with the error of `#stop` if there was one, because that error has caused the thread's own error. */
+  /** Rejects with the error that `#stop` received, if it was called: the thread's own error is then only a consequence. */
   #reject(error: unknown): void {
     this.#settle[1](this.#failure === undefined ? error : this.#failure.error);
   }

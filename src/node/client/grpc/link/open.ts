@@ -91,8 +91,8 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
 }
 
 /**
- * Returns a client's addresses, or the program of its bridge command, for the events of its connection. Leaves out the
- * arguments of the bridge command, because they may be secret.
+ * Returns the text that stands for the agent in connection events: the client's addresses, or the program of its bridge
+ * command. Leaves out the arguments of the bridge command, because they may be secret.
  */
 function targetName(options: ConnectOptions): string {
   if ("bridge" in options) return options.bridge[0] ?? "";

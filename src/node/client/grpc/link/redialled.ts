@@ -35,8 +35,8 @@ export class RedialledChannel {
   }
 
   /**
-   * Makes a call on the current channel. If `renew` has created that channel and `close` has closed it, makes the call
-   * on a new channel, which is closed after the call.
+   * Makes a call on the current channel. If `close` has closed that channel, makes the call on a new channel, and
+   * closes the new channel afterwards. (`close` closes only a channel that `renew` has created.)
    */
   async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {
     const own = this.#isClosed && this.#current !== this.#given ? await this.#dialled() : undefined;
