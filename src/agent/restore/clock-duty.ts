@@ -3,8 +3,8 @@ import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
 /**
- * Limit for recognizing a delayed or repeated call: its host time is older than the host time that was applied last,
- * but at most one minute older.
+ * Limit for recognizing a delayed or repeated call. The host time of such a call is at most one minute older than the
+ * host time that was applied last, or equal to it.
  */
 const STALE_NS = 60_000_000_000n;
 

@@ -58,8 +58,8 @@ export class CredentialRotation {
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
   /**
-   * Version of the files that `#check` has reloaded last. `#check` reloads each version only once. Otherwise it would
-   * reload for ever on a file system whose stat(2) and fstat(2) always report different versions.
+   * Version of the files that `#check` has reloaded last. `#check` does not reload the same version twice in a row.
+   * Otherwise it would reload for ever on a file system whose stat(2) and fstat(2) always report different versions.
    */
   #followedVersion: string | undefined;
   /** Version that was rejected and logged. */
