@@ -137,7 +137,10 @@ const EQUALS = 0x3d;
  * variables of an image do not match.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
-/** An unknown name with the prefix is reported only if it matches: it is then safe to print and fits on a line. */
+/**
+ * An unknown name that begins with SVC_ is reported only if it matches this pattern. It is then safe to print and fits
+ * on a line.
+ */
 const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

@@ -81,7 +81,7 @@ export class Allowance {
     this.#update(share, amount);
   }
 
-  /** Sets the amount and moves the share to the end of `#shares`. */
+  /** Sets the amount of a share and moves the share to the end of `#shares`, because the share is not idle now. */
   #update(share: HeldShare, amount: number): void {
     // This method must be fast, because a transfer sets its share for each chunk.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;

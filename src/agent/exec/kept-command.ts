@@ -362,8 +362,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // A stdin_close frame does not wait for room, because it needs none, and because a waiting frame is lost if the
-      // call is detached.
+      // A stdin_close frame does not wait for room in the input buffer, because the frame takes no room, and because a
+      // frame that still waits is lost if the call detaches from the command.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

@@ -162,7 +162,7 @@ export class Http2Connection {
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
-  /** Milliseconds since the unanswered PING was sent; 0 if every PING was answered. A suspended client does not answer. */
+  /** Milliseconds since the unanswered PING was sent; 0 if there is none. A suspended client does not answer PINGs. */
   get silentMs(): number {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }

@@ -291,7 +291,7 @@ function malformed(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.COMPRESSION_ERROR, `the header block is malformed: ${problem}`);
 }
 
-/** Header fields to send, by name. */
+/** Header fields to send: the value of each name. */
 export type Fields = Readonly<Record<string, string>>;
 
 /** Longest value that is put into the table. Longer values rarely repeat, and would evict values that repeat. */
@@ -328,9 +328,9 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // The block begins with the smallest size that the table had since the last block, and its present size. The
-      // smallest size shows the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
-      // connection.
+      // If the limit of the table has changed since the last block, this block begins with the smallest limit since
+      // then and the present limit. The smallest limit shows the peer which entries were evicted (RFC 7541, 4.2);
+      // without it nghttp2 closes the connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }

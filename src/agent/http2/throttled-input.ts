@@ -13,7 +13,7 @@ const TICK_BYTES = 8 * 1024;
  * for seconds.
  */
 export class ThrottleQueue {
-  /** Queue of connections, in order. */
+  /** The queue: a set keeps the order of insertion. */
   readonly #waiting = new Set<ThrottledInput>();
   #scheduled = false;
 

@@ -58,8 +58,8 @@ CALLS_OF_OPENSSL(BOUNDING, can_bound)
 enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
 
 /*
- * Largest number of records of a client before its certificate is verified. A handshake with the first request has
- * about ten.
+ * Largest number of TLS records that a client may send before its certificate is verified. A handshake with the first
+ * request has about ten records.
  */
 #define UNVERIFIED_RECORDS 128
 /*
@@ -69,7 +69,10 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
 #define KEY_UPDATES 128
 /* Each connection (SSL) stores its counts of records and of KeyUpdates at these ex_data indexes. NULL means 0. */
 static int records_index, updates_index;
-/* Replaces the record count once the client's certificate is verified. Records are not counted from then on. */
+/*
+ * Stored in place of the number of records once the client's certificate is verified. From then on, records are not
+ * counted.
+ */
 #define VERIFIED ((uintptr_t)-1)
 
 /*

@@ -227,7 +227,7 @@ export class Acceptor {
     return listenVsock(this.server, fd);
   }
 
-  /** Accepts no more connections. */
+  /** Stops accepting connections. */
   stop(): void {
     this.server.close();
     this.#stopWatching?.();

@@ -35,8 +35,8 @@ export interface FdWatch {
    */
   set(mask: number): number;
   /**
-   * Reports the next readable event once, `delayMs` (at least 1) after it has come. What arrives during the delay is
-   * read at one time, and wakes JavaScript only once.
+   * Reports the next readable event once, `delayMs` (at least 1) after it has occurred. So everything that arrives
+   * during the delay is read together, and JavaScript wakes only once.
    */
   readableOnce(delayMs: number): number;
   /** Stops watching and closes the descriptor. Later calls do nothing. */

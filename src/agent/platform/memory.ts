@@ -114,8 +114,10 @@ export class MemoryKeeper {
   }
 
   /**
-   * Sets V8's flag for the young generation to the value for large transfers (`any`), or back to the usual one. Call it
-   * when the first large transfer begins, and when the last one has ended.
+   * Sets V8's flag for the young generation to the value for large transfers, or back to the usual one. Call it when
+   * the first large transfer begins, and when the last one has ended.
+   *
+   * @param any whether there is a large transfer
    */
   streaming(any: boolean): void {
     this.#optimize();

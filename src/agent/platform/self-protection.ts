@@ -11,9 +11,9 @@ const OOM_SCORE_ADJ = -900;
  */
 const OOM_SCORE_DISTANCE = 900;
 /**
- * Added to the workload's score to get the score of other commands, so that the kernel kills those first. For the
- * kernel, these 500 points weigh as much as half of the guest's memory. Killing a command ends only that command;
- * killing the workload ends the sandbox.
+ * Added to the workload's OOM score to get the score of other commands, so that the kernel kills these commands before
+ * the workload. 500 points count as much as the use of half of the guest's memory. Killing a command ends only that
+ * command; killing the workload ends the sandbox.
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;

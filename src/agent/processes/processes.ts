@@ -114,9 +114,10 @@ export class ProcessList {
 }
 
 /**
- * Returns a function that finds the command of a process. With cgroups, this is the command with the same cgroup, even
- * if the command has ended. Without cgroups, it is a running command whose first process created the session of the
- * process or of one of its ancestors.
+ * Returns a function that finds the command to which a process belongs. With cgroups, this is the command with the
+ * process's cgroup, even if the command has ended. Without cgroups, this is the running command whose first process
+ * leads the process's session. If there is no such command, the parent of the process is tried in the same way, and so
+ * on.
  */
 function assigned(
   processes: readonly SessionProcess[],

@@ -62,7 +62,10 @@ export class CredentialRotation {
    * Otherwise it would reload for ever on a file system whose stat(2) and fstat(2) always report different versions.
    */
   #followedVersion: string | undefined;
-  /** Version that was rejected and logged. */
+  /**
+   * Version of the credential files at the last failed reload; undefined after a successful reload. The problems of
+   * this version are in the log.
+   */
   #refusedVersion: string | undefined;
 
   constructor(parts: CredentialRotationParts) {

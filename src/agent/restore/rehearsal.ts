@@ -19,7 +19,10 @@ type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
 export interface RehearsalParts<Connection> {
   readonly duties: RestoreParts<Connection>;
   readonly own: Rehearsed<Connection>;
-  /** Makes the calls of a client to a server in memory; `rehearsed` creates the restore steps for that server. */
+  /**
+   * Starts a server in memory, and makes the calls of a node agent to it. `rehearsed` creates the restore steps of that
+   * server.
+   */
   readonly play: (
     rehearsed: (connections: RenewedParts<Connection>["connections"]) => Restore<Connection>,
   ) => Promise<void>;
@@ -34,8 +37,9 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // A POST_RESTORE hook waits for running restore steps. The rehearsal runs that code but must not wait, because restore
-  // steps may be waiting for this snapshot.
+  // A POST_RESTORE hook calls `settled` to wait for running restore steps. The rehearsal only runs the code of
+  // `settled` once, with an aborted signal, so that it does not wait. Waiting could be a deadlock: running restore
+  // steps may be waiting for the freeze to which this rehearsal belongs.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 
@@ -44,7 +48,8 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
  * nor the time of the last user activity, and log nothing. They do read the credential and spec files again and use
  * changed ones, but they wait for the file system for at most a second.
  *
- * @param parts everything in `renew`, except `rotation`, exists only for the rehearsal
+ * @param parts its `renew` has the `rotation` of the agent itself; all other objects in `renew` exist only for the
+ *   rehearsal
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;

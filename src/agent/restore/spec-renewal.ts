@@ -2,7 +2,7 @@ import { errnoOf, messageOf } from "../../shared/errors.ts";
 import type { HooksSpec, Log, ProcessSpec } from "../domain/index.ts";
 
 interface SpecSource {
-  /** Reads the files again. */
+  /** Reads the spec files again. */
   reload(): Promise<SpecsRead>;
 }
 
@@ -14,7 +14,7 @@ interface SpecsRead {
   readonly renewed: ReadonlySet<string>;
   /** Names of the `_FILE` variables whose file is invalid. The old spec stays in use. */
   readonly refused: ReadonlySet<string>;
-  /** Why files are invalid. The texts contain no values of the files. */
+  /** Why spec files are invalid. The texts contain no values of the files. */
   readonly problems: readonly string[];
   /** Changed fields that a running agent cannot apply. */
   readonly ignored: readonly string[];

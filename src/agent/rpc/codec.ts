@@ -6,7 +6,7 @@ import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
 import { FieldWriter, LENGTH_DELIMITED, writeVarint } from "../../shared/field-writer.ts";
 import { checkFieldCount, FIELD_LIMIT, FieldCursor, tooManyFields } from "./wire.ts";
 
-/** Messages below this size are copied next to their prefix, which is cheaper than a second part of the frame. */
+/** Messages below this size are copied into one buffer with their prefix. This is cheaper than a frame of two parts. */
 const JOIN_BELOW_BYTES = 1_024;
 
 /** Error code of TextDecoder. Invalid UTF-8 is rejected, never replaced. */

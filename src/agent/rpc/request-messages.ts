@@ -35,7 +35,7 @@ export class RequestMessages {
 
   /**
    * @param spare limits the memory that all requests together keep for reuse
-   * @param newShare creates the request's share of the limit for unread bytes of all requests
+   * @param newShare creates the share of this request in the limit for unread bytes, which all requests have in common
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);

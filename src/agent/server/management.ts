@@ -276,7 +276,10 @@ export class ManagementServer {
     clearTimeout(abort);
   }
 
-  /** @param starter returns the function that is called with each accepted connection */
+  /**
+   * @param starter is called with the function that serves a connection; returns the function to call for each accepted
+   *   connection
+   */
   #acceptor(name: string, starter: ConnectionStarter): Acceptor {
     const { onConnection } = this.#options;
     const pace = new ThrottleQueue();

@@ -15,7 +15,10 @@ import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** Longest time that the whole warm-up may take, even if one of its calls hangs. */
 const LIMIT_MS = 5_000;
-/** Limit for closing the streams after the warm-up. A call of RunHook with PRE_SNAPSHOT is answered only after that. */
+/**
+ * Limit for closing the streams after the warm-up. A call of RunHook with PRE_SNAPSHOT waits for the closing before it
+ * answers.
+ */
 const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});

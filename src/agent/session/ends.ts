@@ -52,7 +52,7 @@ export async function endProcesses(processes: ProcessSet, ending: Ending): Promi
 /** How a child ended, and whether the agent ended it. */
 export interface Ended {
   readonly end: ProcessEnd;
-  /** Whether the agent ended its process tree; false if the child ended by itself. */
+  /** Whether the agent ended the child's process tree; false if the child ended by itself. */
   readonly byAgent: boolean;
 }
 

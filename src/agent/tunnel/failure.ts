@@ -25,7 +25,10 @@ const HUNG: Failure = [
   "its file system does not respond; try again when it does",
 ];
 
-/** Returns the error for a port that cannot be reached. Returns an `error` of another cause unchanged. */
+/**
+ * Returns the error for a port that cannot be reached. If `error` is not from the socket or the file system, returns
+ * `error` itself.
+ */
 export function portFailure(error: unknown, port: number, hint = ""): unknown {
   return failure(error, `port ${port}`, { port: String(port) }, hint);
 }

@@ -127,8 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // Reading pauses only when the window is exceeded, not when it is exactly full, because the client's next frame may
-    // be a window frame, which must still be read.
+    // The tunnel stops reading frames when the client has exceeded the window, but not when the window is exactly full:
+    // the next frame may be a window frame, which must still be read.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
@@ -142,8 +142,8 @@ export class OpenTunnel {
   };
 
   /**
-   * Sends a window frame to the client when the socket has accepted half of a window, so that the client may send as
-   * many bytes more. Only one window frame is in flight at a time, so that frames do not pile up if the client does not
+   * When the socket has accepted half of a window, sends a window frame to the client, which may then send that many
+   * further bytes. Only one window frame is in flight at a time, so that frames do not pile up if the client does not
    * read.
    */
   #announce(): void {

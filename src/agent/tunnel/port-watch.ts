@@ -59,7 +59,7 @@ export function checkPort(port: number): void {
 export interface PortWatchParts {
   readonly sockets: Sockets;
   readonly timers: Timers;
-  /** The agent's own TCP port, which lists leave out. */
+  /** The agent's own TCP port. Lists of ports leave it out. */
   readonly ownPort: number | undefined;
   /** Returns how many times the guest has been restored. */
   readonly generation: () => number;
@@ -87,8 +87,8 @@ export class PortWatch {
   }
 
   /**
-   * Resolves when something listens on the port, with the widest scope of the listeners. Rejects when the time is over,
-   * or with the signal's reason.
+   * Resolves when a server listens on the port. The result is the scope of its listener; if the port has several
+   * listeners, the widest of their scopes. Rejects when the time is over, or with the signal's reason.
    */
   async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     checkPort(port);
@@ -102,7 +102,8 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // The current pause may be the long pause between polls for watches. A waiter must not wait that long.
+    // While there are only watches, the pause between two polls is long (PORT_WATCH_POLL_MS). This call must not wait
+    // that long, so the next poll starts now.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);

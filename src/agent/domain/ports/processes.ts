@@ -171,7 +171,7 @@ export interface ProcessSet {
 
 /** The processes that an ended child has left running. */
 export interface LeftoverProcesses extends ProcessSet {
-  /** Number of different processes that were found so far, counted over all calls. */
+  /** Number of different processes that were found so far, by all calls of the methods together. */
   readonly found: number;
 }
 

@@ -8,7 +8,7 @@ export interface Clock {
   monotonicMs(): number;
 }
 
-/** The same moment on both clocks. */
+/** One moment, as read from the wall clock and from the monotonic clock. */
 export interface Instant {
   /** Nanoseconds since 1970. */
   readonly wallNs: bigint;

@@ -51,8 +51,8 @@ export interface TreeInput {
   /** Passes every item that the client sends to `writer`. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
   /**
-   * Called repeatedly while the writer finishes the tree (attributes of directories, syncs). The call can then report
-   * entries that have failed in the meantime to its client.
+   * The writer calls it repeatedly while it finishes the tree (attributes of directories, syncs). An implementation can
+   * then report to the client the entries that have failed in the meantime.
    */
   progressed(writer: TreeWriter): Promise<void>;
 }

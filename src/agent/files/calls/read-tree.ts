@@ -139,8 +139,8 @@ class TreeReader {
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // The file has only one name, or each of its names is sent as a copy.
     if (!this.#isShared(attributes)) return false;
-    // The file may still wait in `#small` under its first name. It is read now: if reading fails, its first name is not
-    // sent, and a link could not refer to it.
+    // The file may still wait in `#small`, to be read and sent under its first name. It is read now, because reading
+    // may fail. Then its first name is never sent, and this name must not become a link to it.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;

@@ -38,7 +38,7 @@ export interface WatchRequest extends FileLocation {
   readonly crossMounts: boolean;
 }
 
-/** The client of a FileTree.Watch call. */
+/** Sends the results of a FileTree.Watch call to its client. */
 export interface WatchClient {
   /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
@@ -65,8 +65,8 @@ const MASK: number =
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
 /**
- * The directory may already be watched under another path. The flag adds these events to that watch; without the flag
- * they would replace its events (inotify(7)).
+ * IN_MASK_ADD (inotify(7)). A directory may already be watched under another path. With this flag, the kernel adds the
+ * new events to that watch; without it, the new events replace those of that watch.
  */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
@@ -180,7 +180,7 @@ class Watch {
     }
   }
 
-  /** Checks the next directories that need a check. Returns false if no directory needs a check. */
+  /** Checks the next batch of directories. Returns false if no directory needs a check. */
   async #checkNext(inotify: Inotify, signal: AbortSignal): Promise<boolean> {
     if (this.#tree.isGone) return false;
     const { places, paths, ended } = this.#tree.next(CHECKED_AT_ONCE);

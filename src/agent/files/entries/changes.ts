@@ -83,8 +83,8 @@ export class Changes {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // A rescan covered the old path, so the client may not know the entry. The entry is therefore reported as a new
-      // one.
+      // The client is asked to list the directory of the old path again, so it may never have seen the entry under that
+      // path. The entry is therefore reported as a new one.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;

@@ -55,7 +55,7 @@ export class CreatedDirectories {
   }
 }
 
-/** The owner and group of the request. If the request lacks one of them, it is taken from `otherwise`. */
+/** Returns the owner and group that the request sets. If it does not set one of them, that id is taken from `otherwise`. */
 export async function ownerOf(
   { uid, gid }: GivenAttributes,
   otherwise: () => FileOwner | Promise<FileOwner>,

@@ -59,8 +59,8 @@ export async function readEach(
 }
 
 /**
- * Adds NO_MOUNTS to the flags if the mounts are known and the call names none of them. Otherwise a symbolic link could
- * refer to a mount that hangs.
+ * Adds NO_MOUNTS to the flags if the mounts below `root` are known and `mount` is undefined. Lookups then fail at every
+ * mount point. Otherwise a lookup could follow a symbolic link into a mount that hangs.
  */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;

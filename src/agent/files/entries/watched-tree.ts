@@ -39,11 +39,11 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
 /**
  * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
- * An event describes the past, while a check of a place (adding a watch there) finds the present state. So each event
- * that says that a directory appeared at a place causes a check of that place, and the result of the check is
- * authoritative. If the check finds a directory that is already watched, the directory was moved there, and the place
- * where it was before is checked again. If the check finds no directory, the place is checked once more after the
- * pending events were read, because one of them explains the absence.
+ * An event describes the past. Only a check, which adds a watch at a path, finds the present state. So each event that
+ * reports a new directory causes a check of its path, and the result of the check is authoritative. If the check finds
+ * a directory that is already watched, that directory was moved to this path, and its previous path is checked again.
+ * If the check finds no directory, the path is checked once more after the pending events were read, because one of
+ * them explains the absence.
  *
  *     event ─► waiting ─► check ─┬─► watched; if the directory is new, its subdirectories: waiting
  *                 ▲              └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
@@ -124,8 +124,8 @@ export class WatchedTree {
   }
 
   /**
-   * Returns the next places to check, with their paths. The caller must remove the watches in `ended` before it checks
-   * the places, and must pass each result to `found()` or `failed()`. A place without a result is returned again.
+   * Returns the next nodes to check, with their paths. The caller must first remove the watches in `ended`. It then
+   * checks the paths, and passes each result to `found()` or `failed()`. A node without a result is returned again.
    */
   next(most: number): {
     readonly places: readonly WatchedDirectory[];
@@ -342,16 +342,16 @@ export class WatchedTree {
   }
 
   /**
-   * Moves a directory to the place at which it was found, and checks its previous place again. If another directory was
-   * known at the new place, it has been moved elsewhere, and an event that is still queued will show where.
+   * Moves a directory to the path at which it was found, and checks its previous path again. If another directory was
+   * known at the new path, that directory has been moved elsewhere, and an event that is still queued will show where.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
     this.#settled(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // The event says that the directory was moved below `parent`, but is outdated: a later check has found `parent` below
-    // the directory. Another check will find the directory at its present place.
+    // The event says that the directory was moved below `parent`, but the directory now contains `parent`. So the event
+    // is outdated, because checks show the present state. Another check will find the directory at its present place.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;

@@ -1,6 +1,6 @@
 import type { FilePath } from "../attributes.ts";
 
-/** The path separator. */
+/** The path separator, as a byte of a FilePath. */
 export const SLASH = 0x2f;
 const DOT = 0x2e;
 

@@ -37,9 +37,9 @@ export interface Waiting {
 }
 
 /**
- * Assigns threads to file operations. A slow operation releases its slot, so that the next one can run on another
- * thread. For each file system, and for each kind of operation on it, the number of threads is limited, so that a file
- * system that hangs cannot block all threads.
+ * Assigns threads to file operations. An operation that becomes slow no longer counts towards AT_ONCE, so that the next
+ * one can run on another thread. For each file system, and for each kind of operation on it, the number of threads is
+ * limited, so that a file system that hangs cannot block all threads.
  */
 export class ThreadPool {
   /** Operations that run on a thread now, including those that hang. */
@@ -56,7 +56,7 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /** Whether all extra threads are in use. An operation that becomes slow then keeps its slot. */
+  /** Whether all extra threads are in use. An operation that becomes slow then still counts towards AT_ONCE. */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
@@ -93,8 +93,8 @@ export class ThreadPool {
   }
 
   /**
-   * Counts a slow operation as one on an extra thread, if fewer than EXTRA_THREADS are in use. Its slot is then free
-   * for the next operation.
+   * Counts a slow operation as running on an extra thread, if fewer than EXTRA_THREADS are in use. Another operation of
+   * its class can then start in its place.
    */
   releaseSlot(running: Running): void {
     running.isExtra ||= !this.isFull;

@@ -74,8 +74,8 @@
   F("mountCgroups", agent_mount_cgroups, 0, (void))
 
 /*
- * Functions with other types. Each line has the name in JavaScript and the C function, which converts its result and
- * errors itself.
+ * Functions that cannot be in AGENT_CALLS, because they take or return values other than numbers. Each line has the
+ * name in JavaScript and the C function, which converts its result and errors itself.
  */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \

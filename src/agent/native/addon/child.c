@@ -33,8 +33,9 @@ static int reset_signals(struct spawn_job *job) {
 }
 
 /*
- * Installs the child's ends of its streams as descriptors 0 to 2. An end whose number is 0 to 2 but not its final
- * number is duplicated to a higher number first, because the dup3 of another stream could overwrite it.
+ * Installs the child's ends of its streams as descriptors 0 to 2. If an end has the number of another standard stream,
+ * such as an end for stdin with number 1, it is first duplicated to a higher number. Otherwise the dup3 of the other
+ * stream could overwrite it.
  */
 static int place_stdio(struct spawn_job *job) {
   int source[3];

@@ -21,8 +21,8 @@ struct argument {
  */
 enum { ANSWER = 5 };
 /*
- * A call sets `number` of the answer to SECRET if the bytes contain a secret. The bytes are then overwritten before
- * their memory is freed.
+ * A call that returns secret bytes sets `number` of its answer to SECRET. The bytes are then overwritten before their
+ * memory is freed.
  */
 enum { SECRET = 1 };
 

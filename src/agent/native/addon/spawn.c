@@ -109,7 +109,10 @@ static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   return read_identity(env, property(env, block, "identity"), job) && job->files && job->args && job->env && job->cwd;
 }
 
-/* Removes the job from the list. While there are no jobs, `settled` does not keep the event loop alive. */
+/*
+ * Removes the job from the list. If no job is left, `settled` (the queue to the JavaScript thread) no longer keeps the
+ * event loop alive.
+ */
 static void forget(napi_env env, struct spawn_job *job) {
   struct spawn_job **at = &starting;
   while (*at != job) at = &(*at)->next;

@@ -91,8 +91,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, unless it is one of the two that the caller syncs at the end. It may be a
- * third one, for example, if a symbolic link in the tree refers to a mount.
+ * Syncs the file system of the last entry, unless the caller syncs it at the end (the file systems of `root` and of
+ * `synced`). The entry may be on another file system, for example, if a symbolic link in the tree refers to a mount.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -131,8 +131,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * Repeats the lookup without resolving absolute links inside the root. So the error is EXDEV if a link leads outside
-   * the root.
+   * The first lookup has resolved absolute links as in a chroot, and has found no directory. This lookup does not
+   * resolve them, so that it fails with EXDEV, and not with ENOENT, if a link leads outside the root.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;

@@ -9,7 +9,7 @@
  * these functions do nothing.
  */
 
-/* Reads the level. Call it before the environment is moved. */
+/* Reads SVC_LOG_LEVEL. Call it before move_environment, which erases the environment. */
 void read_trace_level(void);
 
 /*

@@ -9,7 +9,7 @@ const { SIGCONT, SIGKILL, SIGSTOP } = constants.signals;
 const { EMFILE, ENFILE, ENOMEM, ENOSYS, EPERM } = constants.errno;
 /** Errnos of a temporary shortage: /proc cannot be read at the moment. */
 const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
-/** Largest number of rounds in which new members are stopped before all are killed. */
+/** Largest number of rounds in which newly found processes are stopped before all processes of the set are killed. */
 const STOP_ROUNDS = 32;
 /**
  * How often the processes of a session are listed if all listed processes have ended. A process that has ended may have
@@ -32,9 +32,9 @@ export interface Search {
    * usable, or a negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
-  /** For a process that was a member in an earlier scan and is still alive: whether it is still a member. */
+  /** Whether a process is still a member. Called with a process that an earlier scan found, and that is still alive. */
   stillBelongs(row: ProcessRow): boolean;
-  /** Whether it is certain, without a scan, that there are no further living members. */
+  /** Whether it is certain, without a scan, that no other process of the set is alive. */
   excludesOthers?(): boolean;
 }
 
@@ -57,15 +57,15 @@ export class WalkedProcesses implements ProcessSet {
   readonly #leader: number;
   readonly #search: Search;
   readonly #sessionClock: TimeOf | undefined;
-  /** Members found so far, by pid. A descendant stays a member even if its parent has died. */
+  /** Processes of the set that were found so far, by pid. A descendant stays in the set even if its parent has died. */
   readonly #known: Map<number, ProcessRow> = new Map();
-  /** Members that the agent may not signal (EPERM). The agent does not wait for them. */
+  /** Processes of the set that the agent may not signal (EPERM). The agent does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();
   /** Whether only the process group can be signalled, because there are no pidfds. */
   #onlyGroup = false;
   /** Whether the last scan found no usable /proc. */
   #isBlind = false;
-  /** Whether the last scan found no new member. */
+  /** Whether the last scan found no new process of the set. */
   #isSettled = false;
   #released = false;
 
@@ -101,8 +101,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Whether no member is alive; undefined if unknown. Returns false if processes fork and end faster than a scan can
-   * follow.
+   * Whether all processes of the set have ended; undefined if unknown. Returns false if processes fork and end faster
+   * than a scan can follow.
    */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
@@ -178,7 +178,7 @@ export class WalkedProcesses implements ProcessSet {
     return { kind: "seen", members: members.filter((row) => !this.#isImmune(row)), isComplete };
   }
 
-  /** Whether any of the known members is alive. Members that the agent may not signal are ignored. */
+  /** Whether any known process of the set is alive. Processes that the agent may not signal are ignored. */
   #someKnownLives(): boolean {
     for (const [pid, known] of this.#known) {
       const read = this.#addon.processRows(Int32Array.of(pid));
@@ -224,7 +224,7 @@ export interface SharedSources {
 
 /** The sources for the search for one process tree. The sources in SharedSources are the same for all trees. */
 export interface TreeSources extends SharedSources {
-  /** Returns further members that are found in the cgroup. Called after the process table was read. */
+  /** Returns further processes of the set that are found in the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
   /**
    * The process that adopts the orphans of this process tree. Undefined if it also adopts orphans of other trees, so
@@ -276,8 +276,9 @@ export interface Container {
 }
 
 /**
- * The processes of the leader's session. No scan is needed to find that the session has ended if all its known
- * processes were in the command's cgroup, and the cgroup is now empty.
+ * The processes of the session that `leader` has created (setsid(2)). With `cgroup`, the end of the session is often
+ * known without a scan: if all its known processes were in the command's cgroup, and the cgroup is now empty, the
+ * session has ended.
  */
 export function walkedSession(
   addon: Addon,

@@ -221,8 +221,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches the descriptor while the receiver has room. A drain schedules its reads itself, because a terminal without
-   * output causes no event.
+   * Watches the descriptor while the receiver has room. During `drain`, reads are scheduled here instead, because a
+   * watch would never report a terminal that has no more output.
    */
   #rearm(): void {
     if (this.#state === "closed") return;

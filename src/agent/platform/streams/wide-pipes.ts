@@ -1,8 +1,8 @@
 import type { Addon } from "../../native/index.ts";
 
 /**
- * Capacity of a wide pipe. With the kernel's default of 64 KiB, the agent and a command with much output wake each
- * other so often that they use 1.7 times the CPU time. With 1 MiB they do not use less (decision 0025).
+ * Capacity of a wide (enlarged) pipe. With the kernel's default of 64 KiB, the agent and a command with much output
+ * wake each other so often that they use 1.7 times the CPU time. With 1 MiB they do not use less (decision 0025).
  */
 const WIDE_BYTES = 256 * 1024;
 /**
@@ -14,7 +14,7 @@ const LIMIT = 32;
 /** Enlarges the pipes of commands with much output. Other pipes keep the kernel's default size. */
 export class WidePipes {
   readonly #addon: Addon;
-  /** Descriptors of the pipes that are wide, or that the kernel has refused to enlarge. */
+  /** Descriptors of the pipes that were enlarged, or that the kernel has refused to enlarge. */
   readonly #wide = new Set<number>();
 
   constructor(addon: Addon) {

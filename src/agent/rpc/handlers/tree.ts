@@ -153,7 +153,7 @@ export async function serveReadTree(directories: Directories, request: ReadTreeR
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }
 
-/** Encodes a message of items. */
+/** Encodes the message of a ReadTree response that contains these items. */
 export function itemsFrame(items: readonly TreeItem[]): Frame {
   const sizeBytes = itemsBytes(items);
   const writer = new FrameWriter(sizeBytes);
