@@ -131,7 +131,7 @@ async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient):
 /** Makes, fills, lists, moves and removes directories without a program of the image. */
 async function directories(guest: GuestClient, { user, writable }: Setting): Promise<void> {
   const top = "/tmp/directory";
-  assert.equal(await guest.files.mkdir(`${top}/a/b`, { recursive: true, mode: 0o751 }), true);
+  assert.equal(await guest.files.mkdir(`${top}/a/b`, { recursive: true, mode: 0o751 }), `${top}/a/b`);
   await guest.files.writeFile(`${top}/a/file`, "x");
   await guest.files.symlink("file", `${top}/a/link`);
   await guest.files.rename(`${top}/a/b`, `${top}/c`);

@@ -15,8 +15,9 @@ const directory = forAllTests(await testDirectory());
 const env = guestctlVariables(agent);
 const TEMPORARY = /svc-guest|guestctl-|\.tmp/;
 
+/** Copies with -p, because a plain copy to this host gets the modes that the umask allows. */
 async function copy(from: string, to: string): Promise<void> {
-  assert.deepEqual(await runGuestctl(["cp", from, to], env), { stdout: "", stderr: "", exitCode: 0 });
+  assert.deepEqual(await runGuestctl(["cp", "-p", from, to], env), { stdout: "", stderr: "", exitCode: 0 });
 }
 
 /** The judge: what rsync would still have to do, and what diff finds. */
