@@ -23,7 +23,7 @@ function check(name: string, problem: Problem, found: string, whenGood: string, 
   return { name, ok, found: typeof problem === "string" ? problem : found, meaning: ok ? whenGood : otherwise };
 }
 
-/** The version of Linux that introduced cgroup.kill, the newest of the kernel features that the agent uses. */
+/** The version of Linux that introduced cgroup.kill, the newest kernel feature whose absence this check reports. */
 const NEWEST = { major: 5, minor: 14 };
 
 function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
