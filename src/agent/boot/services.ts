@@ -109,7 +109,6 @@ export function buildServices(
   };
 }
 
-/** The command starter and its dependencies. */
 interface Session {
   readonly starter: CommandStarter;
   readonly starterParts: CommandStarterParts & { readonly environment: SessionEnvironment };

@@ -36,7 +36,7 @@ export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
 
 /** The bytes of a file, or why it cannot be used. The problem contains the path only if the file cannot be read. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
-  /** A text that differs after every change of the file. */
+  /** A string that is different after every change of the file, so that a change can be detected. */
   readonly version: string;
 };
 

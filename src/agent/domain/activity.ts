@@ -72,8 +72,8 @@ export class Stamps {
   }
 
   /**
-   * Returns the time of a stamp, or the current time if that is earlier. A stamp can be slightly in the future, because
-   * the clock may have been set back by less than TOLERANCE_NS.
+   * Returns the time of a stamp, or the current time if the stamp is in the future, which is possible if the clock was
+   * set back by less than TOLERANCE_NS.
    */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
@@ -94,8 +94,8 @@ export interface Attachment {
   /** Call it if the activity ended by itself. The user counts as active until this call. */
   end(): void;
   /**
-   * Call it if the agent ends the activity. If the activity began after the last restore, the user counts as active
-   * until this call; otherwise only until that restore.
+   * Call it if the agent ends the activity. The user counts as active until this call, or only until the last restore
+   * if the activity began before that restore.
    */
   cut(): void;
 }

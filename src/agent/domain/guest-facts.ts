@@ -38,7 +38,7 @@ export interface GuestFacts {
 export interface CgroupFacts {
   /** Why commands cannot get their own cgroups: an errno or NOT_DELEGATED; undefined if they can. */
   readonly refusal: string | undefined;
-  /** Controllers of the agent's own cgroup. */
+  /** Names of the controllers that the agent's own cgroup has, such as "memory". */
   readonly controllers: readonly string[];
 }
 

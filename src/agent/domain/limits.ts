@@ -128,6 +128,6 @@ export const HEALTH_WATCH_LIMIT = 8;
 export const LEAST_USAGE_INTERVAL_MS = 1_000;
 export const DEFAULT_USAGE_INTERVAL_MS = 5_000;
 export const USAGE_INTERVAL_LIMIT_MS = 86_400_000;
-/** Limits for the file systems and network interfaces in an answer of UsageService. */
+/** Largest number of file systems, and of network interfaces, in an answer of UsageService. */
 export const FILE_SYSTEMS_LISTED = 64;
 export const NETWORKS_LISTED = 32;

@@ -31,8 +31,8 @@ export interface CommandSpec {
 }
 
 /**
- * The workload (if `args` is not empty), and the settings that commands and hooks inherit from it. It is the message
- * Process with defaults filled in.
+ * The workload (if `args` is not empty), and the settings that commands and hooks inherit from it. The fields come from
+ * the message Process; missing ones have their default value.
  */
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;

@@ -13,7 +13,7 @@ export interface KeptStarted {
    * begin at this offset.
    */
   readonly offsets: Offsets;
-  /** Number of bytes that each output stream has had so far. */
+  /** Number of bytes of each output stream that the agent has read so far. */
   readonly ends: Offsets;
   /** Number of bytes of input that were accepted so far. */
   readonly stdinOffset: number;
@@ -89,7 +89,10 @@ export class AttachedCall {
     this.over.catch(() => {});
   }
 
-  /** Settles like `over`. If the client disconnects first, ends the call and rejects with the signal's reason. */
+  /**
+   * Waits until the call is over, and settles like `over`. If the client disconnects before that, ends the call and
+   * rejects with the signal's reason.
+   */
   async untilOver(): Promise<void> {
     const { signal } = this.call;
     using _listener = whenAborted(signal, () => this.end(signal.reason as AgentError));

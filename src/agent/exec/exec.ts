@@ -225,8 +225,8 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // The starter would refuse the command, too, for example while the session is frozen. But then the start would
-    // already have counted as user activity.
+    // The starter checks this itself (for example, whether the session is frozen), but only after the start has counted
+    // as user activity. A refused start must not count.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(

@@ -142,7 +142,7 @@ export function checkOffset(field: string, offset: bigint | undefined, end: numb
   throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
 }
 
-/** Throws INVALID_ARGUMENT for an invalid request. */
+/** Throws INVALID_ARGUMENT if the signal or the grace period of the request is out of range. */
 export function checkEndRequest({ signal, graceMs }: EndRequest): void {
   if (signal > SIGNAL_MAX) throw invalidField("signal", `is ${signal}, but must be 0 to ${SIGNAL_MAX}`);
   if (graceMs > END_GRACE_LIMIT_MS) {
@@ -169,7 +169,7 @@ export class ExecInputOrder {
   readonly #isKept: boolean;
   #stdinClosed = false;
 
-  /** Does not keep the request in memory, because it may be large. */
+  /** Keeps no reference to the request, because a request may be large. */
   constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
     this.hasTerminal = stdio.kind === "terminal";
     this.hasStdin = stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);

@@ -45,13 +45,13 @@ export interface KeptCommandState {
   readonly name: string;
   readonly execId: string;
   readonly pid: number;
-  /** Nanoseconds since 1970. */
+  /** Time of the start in nanoseconds since 1970. */
   readonly startedNs: bigint;
   /** How the command ended; undefined while it runs. */
   readonly result: ExecResult | undefined;
   readonly attached: boolean;
   readonly terminal: boolean;
-  /** Number of bytes of output so far. */
+  /** Number of bytes of each output stream that the agent has read so far. */
   readonly ends: Offsets;
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
@@ -318,8 +318,8 @@ export class KeptCommand {
   }
 
   /**
-   * Handles the frames of a call. Resolves as soon as further frames can have no effect. The client's half-close is
-   * ignored.
+   * Handles the frames of a call. Resolves when the client has sent its last frame, or after a `forget` that follows
+   * the exit, because later frames have no effect. The client's half-close does not end the call.
    */
   #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
@@ -334,8 +334,8 @@ export class KeptCommand {
             if (attached.isOver) resolve();
             return undefined;
           }
-          // Input that arrives after the end is dropped. The client has no acknowledgement for it, so its next call
-          // sends it again.
+          // Input that arrives after the end of the call is dropped. The agent has not acknowledged this input, so the
+          // client sends it again in its next call.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInOrder(attached, frame);

@@ -15,8 +15,8 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum number of bytes by which the buffer is larger than the capacity. New bytes are read into this extra space
- * before old bytes are dropped. The space grows with the capacity, up to READ_BYTES.
+ * Minimum size of the extra space that the buffer has beyond its capacity. New bytes are read into this space before
+ * old bytes are dropped. A buffer of larger capacity has more extra space, up to READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /**
@@ -28,11 +28,11 @@ const LEAST_RUNS = 64;
 
 /** How far a reader has read the output of both streams. */
 export interface Cursor {
-  /** Number of bytes, of both streams together, before the next byte to read. */
+  /** Position of the next byte to read: the number of bytes before it, of both streams together. */
   position: number;
-  /** Number of the run (see OutputLog) that contains the position. */
+  /** Number of the run (see OutputLog) that contains `position`. */
   run: number;
-  /** Number of bytes of each stream before the position. */
+  /** How many of the bytes before `position` belong to each stream. */
   readonly at: Record<OutputStream, number>;
   /** For each stream, the offset of the next byte that the reader needs. */
   readonly wanted: Record<OutputStream, number>;
@@ -60,7 +60,7 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * The end position of each run (consecutive bytes of the same stream), in a separate ring. `#runStreams` has the
+   * Ring with the end position of each run. (A run is a sequence of bytes of the same stream.) `#runStreams` has the
    * stream of each run. Runs are numbered in order, and only the last run can still grow.
    */
   readonly #runEnds: Float64Array;

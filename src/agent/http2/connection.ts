@@ -17,8 +17,9 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** How often a peer that has closed its sending side is checked, and how long it may read nothing. */
+/** Interval at which the agent checks whether a peer that has closed its sending side still reads. */
 const HALF_CLOSED_PROBE_MS = 1_000;
+/** A half-closed connection is closed if its peer has read none of the waiting data for this long. */
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
 const DRAINING_SILENT_MS = 60_000;

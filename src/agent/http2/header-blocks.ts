@@ -3,10 +3,13 @@ import type { Http2Limits } from "./limits.ts";
 import { enhanceYourCalm, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/** Limits for caching a header block. The block of a typical request has about ten bytes, plus the token. */
+/**
+ * Largest header block that is cached: its encoded size, and its size as a cache entry. The block of a typical request
+ * has about ten bytes, plus the token.
+ */
 const REMEMBERED_BLOCK_BYTES = 64;
 const REMEMBERED_LIST_BYTES = 8 * 1024;
-/** Cache size of all connections together. */
+/** Limit for the cached header blocks of all connections together. */
 const ALL_REMEMBERED_BYTES = 1024 * 1024;
 /** Approximate memory for the objects of a cached block. */
 const REMEMBERED_OVERHEAD_BYTES = 512;
@@ -28,7 +31,7 @@ export interface DecodedBlock {
 export interface HeaderBlock {
   readonly streamId: number;
   readonly endStream: boolean;
-  /** Whether the stream depends on itself (RFC 7540, 5.3.1), which is malformed although priorities are ignored. */
+  /** Whether the stream depends on itself (RFC 7540, 5.3.1). That is an error even though the agent ignores priorities. */
   readonly dependsOnItself: boolean;
   readonly decoded: DecodedBlock;
 }

@@ -59,7 +59,10 @@ const UNAUTHENTICATED_REQUEST_COST = 8;
  * Most clients send four; some send one per KiB of data.
  */
 const FRAMES_FOR_DATA = 64;
-/** Credit for frames that a peer sent before it knew that their request was reset, as a multiple of `idleFrames`. */
+/**
+ * Credit for small frames that a peer gets when its request is reset, as a multiple of `idleFrames`. The peer may have
+ * sent these frames before it received the reset.
+ */
 const RESET_FACTOR = 4;
 /** Limit for the number of small frames in `#credit`, as a multiple of `idleFrames`. */
 const CREDIT_FACTOR = 8;

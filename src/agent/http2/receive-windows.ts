@@ -126,8 +126,8 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // The peer gets a WINDOW_UPDATE when half of the window was read. With a smaller window, that may be the case
-      // now.
+      // A stream gets a WINDOW_UPDATE once half of its window was read. If the window has just become smaller, the
+      // bytes read so far may already be half of it.
       this.#open(stream);
     }
   }

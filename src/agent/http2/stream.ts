@@ -14,11 +14,11 @@ const SPARE_BLOCKS = 16;
 /** The value of `#held` for a request without held input. It is shared by these requests, so it must never be modified. */
 const NONE: Buffer[] = [];
 
-/** Receives a request. */
+/** Receives the body of one request, and is called when the request and its stream end. */
 export interface StreamConsumer {
   /** Called with a slice of the request's body, which is valid until this returns. */
   data(slice: Buffer): void;
-  /** Called when the request is complete. */
+  /** Called when the client has sent the complete request. */
   end(): void;
   /**
    * Called exactly once, when the stream has ended, also after a complete response. `code` is an error code of RFC

@@ -30,9 +30,9 @@ interface OverSocket {
 }
 
 /**
- * Returns the accepted socket below a TLS socket. By this socket, the listener finds the connection, which has the
- * peer's address and counts towards the limits. If the result is undefined, TLS connections are closed, so that none
- * evades the limits.
+ * Returns the accepted socket below a TLS socket, or undefined if Node does not provide it any more. By the accepted
+ * socket, the listener finds the connection, which has the peer's address and counts towards the limits. Without it the
+ * agent closes the TLS connection, so that no connection evades the limits.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
@@ -42,9 +42,9 @@ export function socketBelow(socket: object & OverSocket): object | undefined {
 type TcpClass = new (type: 1) => { open(fd: number): number };
 
 /**
- * Creates a handle for `Server.listen` that accepts the connections of an AF_VSOCK socket, a family that Node does not
- * know. libuv's TCP handles work with any stream socket, but the accepted sockets have the remote address "". Takes
- * ownership of the descriptor. If this version of Node does not support this, returns undefined.
+ * Creates a handle with which `Server.listen` accepts connections of the AF_VSOCK socket `fd`. Node does not know
+ * AF_VSOCK, but libuv's TCP handles work with any stream socket. The accepted sockets have the remote address "". Takes
+ * ownership of `fd`. Returns undefined if this version of Node does not support this.
  */
 export function listeningHandle(fd: number): object | undefined {
   // Node's class TCP can be reached only as the constructor of a socket's handle. This socket is destroyed before it

@@ -159,8 +159,8 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   /*
-   * Elements may not reach beyond this position. While the value of an extension is parsed, it is the end of that
-   * value; otherwise it equals `end`.
+   * The end of the extension value that is being parsed; equal to `end` while no extension value is parsed. No DER
+   * element may extend beyond this position.
    */
   const unsigned char *value_end = end;
   size_t elements = 0;

@@ -175,10 +175,7 @@ export class Acceptor {
   readonly #lines: Budget;
   #suppressed = 0;
   readonly #open = new Set<AcceptedConnection>();
-  /**
-   * Surplus connections, the oldest first. They were accepted although `limit` connections were open, so they have no
-   * place.
-   */
+  /** Surplus connections, the oldest first. They do not count towards `limit`. */
   readonly #surplus = new Set<AcceptedConnection>();
   /** Connections that are being closed, but whose sockets are still open. Each connection has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
@@ -365,8 +362,8 @@ export class Acceptor {
 
   /**
    * Logs `accept_failed` when connections arrive while the agent has no free descriptor. In that case libuv accepts the
-   * connections with a reserved descriptor and closes them at once, without an event. The watch duplicates the
-   * descriptor of the listening socket, which therefore stays open until the watch is stopped.
+   * connections with a descriptor that it has reserved, and closes them at once. Node emits no event then. The watch
+   * duplicates the descriptor of the listening socket, which therefore stays open until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

@@ -29,9 +29,9 @@ export async function eachListener(take: (listener: Listener) => void): Promise<
 }
 
 /**
- * Reads the listening sockets of a table. They come before the other sockets, perhaps thousands, which are not read.
- * One read(2) returns one page. If the listening sockets take several pages, the table is read twice: a socket that is
- * closed between two reads can make the second read skip another socket.
+ * Reads the listening sockets of a table. The kernel lists them first, so the other sockets, perhaps thousands, need
+ * not be read. One read(2) returns one page. If the listening sockets take several pages, the table is read twice: a
+ * socket that is closed between two reads can make the second read skip another socket.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);

@@ -70,8 +70,8 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
       try {
         return await readStart(`/proc/${pid}/cmdline`, limitBytes);
       } catch (error) {
-        // A read that hangs occupies a thread until it returns. So this promise must not settle before, and the caller
-        // starts no further read for the process.
+        // A read that hangs occupies a thread until it returns. The returned promise settles only then, so that the
+        // caller does not start a second read for the same process in the meantime.
         if (error instanceof FileSystemHung) await error.returned;
         return undefined;
       }

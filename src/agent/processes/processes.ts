@@ -31,7 +31,7 @@ export interface CommandProcess {
 
 /** A process with its user name, command line and command. */
 export interface ListedProcess extends SessionProcess {
-  /** Nanoseconds since 1970. */
+  /** Time of the start in nanoseconds since 1970. */
   readonly startedNs: bigint;
   /** The user name; undefined if the user id has no name. */
   readonly user: string | undefined;

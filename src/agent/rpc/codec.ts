@@ -100,7 +100,7 @@ export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Ar
   return isMatch ? message.subarray(field.valueStart) : undefined;
 }
 
-/** Writes the prefix: no compression, and the length. */
+/** Writes the prefix of a gRPC message: a byte 0 (not compressed), and the length in four bytes. */
 function writeLength(frame: Uint8Array, length: number): void {
   frame[0] = 0;
   frame[1] = length >>> 24;

@@ -8,8 +8,8 @@ const PAUSE_AT_BYTES = 64 * 1024;
 /** Added to the size of each buffered message, so that a flood of empty messages is limited too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /**
- * Messages of more than this size count against the limit until they are released, because a handler may keep them for
- * a long time.
+ * A message of more than this size counts as unread until the handler releases it, because a handler may keep it for a
+ * long time. Unread bytes of all requests together are limited.
  */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
@@ -95,7 +95,8 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // The caller now owns the bytes of the request's only message, so the reader's buffers are no longer needed.
+          // The caller now owns the request's only message. No further message can arrive, so the free buffers are
+          // given up.
           this.#buffers.close();
           got(only);
         }

@@ -82,9 +82,9 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
 };
 
 /**
- * Number of surplus connections that are accepted above the limit of a listener. At its first call, a surplus
- * connection becomes a regular one, if necessary in place of another connection; otherwise the call is refused with a
- * reason (see Acceptor).
+ * Number of surplus connections, which a listener accepts although its limit is reached. At its first call, a surplus
+ * connection becomes a regular one if the limit is no longer reached, or if it may replace another connection.
+ * Otherwise the call is refused with a reason (see Acceptor).
  */
 const SURPLUS_CONNECTIONS = 16;
 
@@ -335,7 +335,8 @@ export class ManagementServer {
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
-          // Logged only at the level debug: many good clients do not follow the protocol exactly when they disconnect.
+          // A broken connection is logged only at the level debug, because many good clients do not follow the protocol
+          // exactly when they disconnect.
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },

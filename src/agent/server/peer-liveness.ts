@@ -90,8 +90,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // If the connection was idle before, the last acknowledgement may be an hour old. Therefore the time counts from
-    // the first check after data was sent.
+    // If the connection was idle before data was sent, the last acknowledgement may be an hour old. So the time without
+    // an acknowledgement is counted from the first check after data was sent, at the earliest.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

@@ -90,7 +90,8 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // The restore steps end all other connections. The second connection makes the rehearsal run that code, too.
+      // The restore steps end all connections except the one on which they were called. The rehearsal opens a second
+      // connection, so that it runs the code that ends connections, too.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }

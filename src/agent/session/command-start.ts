@@ -125,7 +125,8 @@ export class CommandStarter {
     try {
       return await this.#spawnIn(chosenCwd === "" ? user.home : chosenCwd, command, user, abort);
     } catch (error) {
-      // If the default, the user's home directory, cannot be entered, the command starts in `/` instead.
+      // A command for which no directory is configured starts in the user's home directory, or in `/` if the home
+      // directory cannot be entered.
       const isHome = chosenCwd === "" && error instanceof AgentError && error.metadata["step"] === "chdir";
       if (!isHome || abort?.aborted === true) throw error;
     }

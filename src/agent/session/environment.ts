@@ -16,8 +16,8 @@ export type InheritedEnvironment = readonly Uint8Array[];
 const EQUALS = 0x3d;
 
 /**
- * The bytes of an entry. Inherited entries are not copied: one of them contains the token, which is overwritten later,
- * and no copy of it may remain.
+ * Returns the bytes of an entry. An inherited entry is not copied, because it may contain the token: the agent
+ * overwrites the token later, and a copy would remain in memory.
  */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
@@ -92,8 +92,8 @@ export function directoryVariables(cwd: string): Map<string, string | undefined>
 }
 
 /**
- * Returns the spec's variables without SVC_WORKLOAD_SOCKET, because only the workload gets this variable, even if the
- * spec sets it.
+ * Returns the spec's variables without SVC_WORKLOAD_SOCKET. The agent sets this variable itself, and only for the
+ * workload; a value in the spec is ignored.
  */
 function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const variables = new Map(processEnv);

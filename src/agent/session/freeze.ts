@@ -94,7 +94,10 @@ type State =
        * guest before a further RunRestoreDuties call thaws the session.
        */
       keptForFiles: boolean;
-      /** Whether the last RunRestoreDuties call found an invalid spec file. Always false until `keptForFiles` is set. */
+      /**
+       * Whether the last RunRestoreDuties call found an invalid spec file. Stays false as long as `keptForFiles` is
+       * false.
+       */
       specRefused: boolean;
     };
 
@@ -154,7 +157,10 @@ export class SessionFreeze {
     return this.#thawedWithoutDuties;
   }
 
-  /** Throws FAILED_PRECONDITION SESSION_FROZEN while no command may start. */
+  /**
+   * Throws FAILED_PRECONDITION SESSION_FROZEN if the session is frozen or is about to be frozen, because no command may
+   * start then.
+   */
   check(): void {
     if (this.#state.kind === "live") return;
     const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
@@ -235,10 +241,13 @@ export class SessionFreeze {
   }
 
   /**
-   * Called by the restore steps. Thaws a frozen session, unless the client requested to keep it frozen (`keep`), or a
-   * spec file is invalid and any call during this freeze had `keep`. In the second case the guest is a fork whose spec
-   * files the client is writing, and the fork must not run with the variables of the original guest. The caller of this
-   * function resumes ready_cmd.
+   * Called by the restore steps. Thaws a frozen session, except in two cases:
+   *
+   * - The client requested to keep the session frozen (`keep`).
+   * - A spec file is invalid, and any call during this freeze had `keep`. Then the guest is a fork whose spec files the
+   *   client is writing, and the fork must not run with the variables of the original guest.
+   *
+   * The caller resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;

@@ -28,7 +28,7 @@ export type TunnelTarget = { readonly port: number } | { readonly path: string }
 
 export interface TunnelsParts {
   readonly sockets: Sockets;
-  /** Rejects with FileSystemError on failure, also if the file system of the path does not respond. */
+  /** `stat` rejects with FileSystemError on failure, also if the file system of the path does not respond. */
   readonly fileSystem: { stat(path: Uint8Array, noFollow: boolean): Promise<{ readonly type: string }> };
   readonly activity: ActivityClock;
   readonly timers: Timers;

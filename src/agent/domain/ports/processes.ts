@@ -310,7 +310,10 @@ export type FreezeProblem =
   | "duties_ran"
   /** The agent is shutting down. */
   | "leaving"
-  /** Thawed before all processes had stopped: freeze_ms was over, or a signal or the shutdown ended the session. */
+  /**
+   * The session was thawed before all of its processes had stopped: freeze_ms was over, or a signal or the shutdown
+   * ended the session.
+   */
   | "thawed_meanwhile";
 
 /** All processes of the session, which are frozen together (cgroups(7), cgroup.freeze). No method throws. */
@@ -358,8 +361,8 @@ export interface ByteStore {
   readonly bytes: Uint8Array;
   readonly position: number;
   /**
-   * Called after `count` bytes were written into `bytes` at `position`. It runs in the same tick of the event loop as
-   * `room`.
+   * Called when `count` bytes have been written into `bytes` at `position`, in the same tick of the event loop in which
+   * `room` was called.
    */
   filled(count: number): void;
 }

@@ -10,9 +10,9 @@ export interface Clock {
 
 /** One moment, as read from the wall clock and from the monotonic clock. */
 export interface Instant {
-  /** Nanoseconds since 1970. */
+  /** Time of the wall clock in nanoseconds since 1970. */
   readonly wallNs: bigint;
-  /** Milliseconds of the monotonic clock. */
+  /** Time of the monotonic clock in milliseconds. */
   readonly monotonicMs: number;
 }
 
@@ -67,7 +67,7 @@ export interface Accounts {
 export interface Signals {
   /** Calls `listener` with the number of each signal, in order. Only one listener is allowed. */
   listen(listener: (signal: number) => void): void;
-  /** Stops listening, during shutdown. */
+  /** Stops calling the listener. Call it when the agent shuts down. */
   close(): void;
 }
 

@@ -27,7 +27,7 @@ export interface WriteResult {
 export interface ContentParts {
   readonly file: Pick<NewFile, "write" | "sha256">;
   readonly expected: Pick<WriteRequest, "path" | "sizeBytes" | "sha256">;
-  /** Number of files that are being written now. */
+  /** Returns how many files are being written now. */
   readonly writers: () => number;
 }
 

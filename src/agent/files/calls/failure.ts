@@ -171,7 +171,7 @@ export function fileFailure(error: FileSystemError, action: FileAction, path: st
   return new AgentError(status, reason, message, { path, step, errno, ...(field && { field }), ...mount }, error);
 }
 
-/** The error for a path of the wrong type. */
+/** The error if the file at a path has another type (`type`) than the action requires (`takes`). */
 export function wrongType(
   action: FileAction,
   path: string,

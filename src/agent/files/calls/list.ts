@@ -98,7 +98,10 @@ class ListWalk {
     if (this.#batch.length > 0) await this.#send(false);
   }
 
-  /** Reads the next entries. An error fails the call only if it occurs at the first read of the top directory. */
+  /**
+   * Reads the next entries of a directory. If the first read of the top directory fails, the call fails. If any other
+   * read fails, the directory is reported as failed, and the call continues.
+   */
   async #read(directory: ListedDirectory, place: ListState): Promise<void> {
     try {
       const { entries, next } = await directory.read(place.next);

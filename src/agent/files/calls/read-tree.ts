@@ -84,7 +84,10 @@ type SmallFile = readonly [path: FilePath, attributes: FileAttributes];
 class TreeReader {
   readonly #parts: ReadTreeParts;
   readonly #mounts: MountsBelow;
-  /** The first name that was sent of each file with several hard links. Later names are sent as links to it. */
+  /**
+   * For each file that has several hard links, the name under which it was sent first. Each further name is sent as a
+   * hard link to that name.
+   */
   readonly #names = new Map<string, FilePath>();
   /** Items for the next message. The items of the small files in `#small` are appended once these files are read. */
   #ready: TreeItem[] = [];

@@ -30,9 +30,9 @@ export interface RemoveParts {
 class RemoveState implements WalkState {
   readonly name: FilePath;
   readonly pass: number;
-  /** Subdirectories that are not empty, on the last page of the listing that was read. */
+  /** Subdirectories on the current page that are not empty. */
   directories: Removable[] = [];
-  /** Where the page that was read last begins. `next` is where the following page begins. */
+  /** Position in the directory at which the current page of entries begins. `next` is the position of the page after it. */
   last: DirectoryPosition | undefined;
   next: DirectoryPosition | undefined;
   isAtEnd = false;

@@ -18,7 +18,7 @@ export interface WriteParts {
   readonly leftovers: Leftovers;
   readonly request: WriteRequest;
   readonly input: Incoming<BorrowedBytes>;
-  /** Number of files that are being written now, including this file. */
+  /** Returns how many files are being written now, including the file of this call. */
   readonly writers: () => number;
   /** Returns the owner of new files. */
   readonly newFileOwner: () => Promise<FileOwner>;

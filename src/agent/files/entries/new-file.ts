@@ -93,7 +93,7 @@ function makeFile(
 export class NewFile {
   readonly #directory: OpenDirectory;
   readonly #file: Descriptor;
-  /** Writes the content of the file. Undefined if the content was already written when the file was created. */
+  /** Writer of the file's content; undefined if the content was already written when the file was created. */
   readonly #writer: FileWriter | undefined;
   /** The name of the file until it gets its final name; undefined if it has no name until then (O_TMPFILE). */
   #temporary: Buffer | undefined;

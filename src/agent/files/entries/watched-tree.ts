@@ -60,7 +60,7 @@ export class WatchedTree {
   readonly #directories = new Map<number, WatchedDirectory>();
   /** Nodes to check: directories, and paths at which a directory is expected. */
   readonly #waiting = new Set<WatchedDirectory>();
-  /** Nodes for which a check has found no directory, with the path that was checked. */
+  /** Nodes for which a check has found no directory. The value of each is the path that was checked. */
   readonly #missing = new Map<WatchedDirectory, string>();
   /** Missing nodes that are checked again after the next tick. */
   readonly #paused = new Set<WatchedDirectory>();
@@ -155,7 +155,7 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** Ends the watch of the tree if the tree's path now belongs to another directory, whose watch is `watch`. */
+  /** Ends the watch of the tree if another directory, whose watch is `watch`, now has the path of the tree. */
   checkRoot(watch: number): void {
     if (watch !== this.#root.watch) this.#end();
   }
@@ -181,7 +181,7 @@ export class WatchedTree {
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // An ancestor of this path was found at this path, so a directory was renamed during the check.
+      // The directory at this path is also an ancestor of this path, so a directory was renamed during the check.
       this.failed(place, "ESTALE", "");
       return;
     }
@@ -366,7 +366,7 @@ export class WatchedTree {
     this.#rescan(directory);
   }
 
-  /** Forgets a directory and all below it. `next()` then returns their watches in `ended`, to be removed. */
+  /** Forgets a directory and all below it. Their watches are returned by `next()`, whose caller removes them. */
   #forget(directory: WatchedDirectory): void {
     this.#settled(directory);
     if (directory.isWatched) {

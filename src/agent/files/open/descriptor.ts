@@ -25,7 +25,7 @@ export function typeOfMode(mode: number): FileType {
 /** Size of the units that st_blocks counts. */
 const BLOCK_BYTES = 512n;
 const NS_PER_SECOND = 1_000_000_000n;
-/** Times below this limit are exact in the result of Node's stat. */
+/** Node's stat returns the exact time if it is less than this many nanoseconds before or after 1970. */
 const EXACT_LIMIT_NS = 2n ** 53n * NS_PER_SECOND;
 const NO_PATH = Buffer.alloc(0);
 

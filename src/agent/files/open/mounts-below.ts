@@ -33,8 +33,8 @@ export class MountsBelow {
   }
 
   /**
-   * Returns the mount of the path with index `from`. `end` is the index of the first later path that is on another
-   * mount.
+   * Returns the mount of the path with the index `from`, and the index (`end`) of the first path after it that is on
+   * another mount. Paths from the index `to` on are not considered.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

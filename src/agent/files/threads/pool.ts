@@ -20,8 +20,8 @@ const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
 /**
- * Largest number of similar operations that run at once on one file system. The limit for calls is higher than
- * AT_ONCE.call, which counts only operations that are not slow. So calls reach it only if some of them are slow.
+ * Largest number of similar operations that run at once on one file system, slow operations included. At most three
+ * calls that are not slow run at once (AT_ONCE.call), so the limit of four calls is reached only if a call is slow.
  */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
@@ -173,7 +173,10 @@ export class ThreadPool {
     return this.#count((other) => isAlike(other) && this.#fileSystemOf(other.work) === fileSystem) >= limit;
   }
 
-  /** The file system of an operation that follows no path. Cached, so that the kernel is asked once per descriptor. */
+  /**
+   * Returns the file system of an operation on an open descriptor. The result is cached, so that the kernel is asked
+   * only once per descriptor.
+   */
   #fileSystemOf(work: Work<never>): string | undefined {
     const {
       mount,

@@ -159,8 +159,8 @@ export class FileWork {
   }
 
   #limitOf(work: Work<never>): number {
-    // A sync may take long, because it writes many pages. If another operation has already shown that the file system
-    // hangs, the sync gets the shorter limit of all other operations.
+    // A sync has a longer limit than all other operations, because it may write many pages. But if another operation
+    // has already shown that the file system hangs, a sync has the same limit as the others.
     const mayBeSlow = classOf(work) === "sync" && !(this.#hung.any && this.#hung.of(mountUnder(work)));
     return mayBeSlow ? HUNG_SYNC_TICKS : HUNG_TICKS;
   }

@@ -261,7 +261,10 @@ static int check_name(const struct place *place, const char *name, int flags) {
   return is_file && (flags & EXCLUSIVE) == 0 ? 0 : fail_with(EEXIST);
 }
 
-/* Arguments: directory, record (its path is a name in the directory), temporary name, flags. */
+/*
+ * Arguments: the descriptor of a directory, a record whose path is a name in the directory, a temporary name, and
+ * flags.
+ */
 int agent_make_entry(struct argument *args) {
   struct place place = {.directory = args[0].number, .temporary = args[2].bytes};
   struct entry entry;

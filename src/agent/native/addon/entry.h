@@ -12,7 +12,7 @@
 
 #include "file_job.h"
 
-/* Type of an entry. ATTRIBUTES_ENTRY changes an existing directory. */
+/* Type of an entry. ATTRIBUTES_ENTRY creates nothing: it sets the attributes of an existing directory. */
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*

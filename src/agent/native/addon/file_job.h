@@ -15,9 +15,9 @@ struct argument {
 };
 
 /*
- * The array of a call has its arguments, and then its answer at this index. To return bytes, a call sets `bytes` of the
- * answer to memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the memory is freed.
- * `number` may then be SECRET.
+ * Index of the answer in the array that a call gets; the arguments of the call come before it. To return bytes, a call
+ * sets `bytes` of the answer to memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the
+ * memory is freed.
  */
 enum { ANSWER = 5 };
 /*

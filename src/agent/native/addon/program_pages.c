@@ -10,7 +10,7 @@
 #include "code_pages.h"
 #include "values.h"
 
-/* Whether this is the vDSO, which the kernel maps into every process and which has no file. */
+/* Whether the object is the vDSO, which the kernel maps into every process, and which has no file. */
 static bool is_vdso(const struct dl_phdr_info *object) {
   unsigned long header = getauxval(AT_SYSINFO_EHDR);
   for (int i = 0; i < object->dlpi_phnum; i++) {

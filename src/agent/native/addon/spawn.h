@@ -60,7 +60,7 @@ struct spawn_job {
 
   /* Fields that both the JavaScript thread and the job's thread use. */
   pthread_mutex_t lock;
-  bool settled; /* whether the start has succeeded or failed; the pid may then be reused */
+  bool settled; /* whether the start has succeeded or failed; from then on the pid may be reused */
   atomic_bool aborted;
 };
 

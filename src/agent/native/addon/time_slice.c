@@ -67,7 +67,9 @@ long agent_shorten_slice(void) {
   return is_shortened ? 0 : -1;
 }
 
-/* Called by the thread that starts a child, because the child inherits the slice. */
+/*
+ * Gives the calling thread the time slice for children. The thread is about to start a child, which inherits its slice.
+ */
 void use_children_slice(void) {
   struct scheduling now;
   if (is_shortened && get_scheduling(&now)) set_slice(&now, children_slice_ns);

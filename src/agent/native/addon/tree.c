@@ -143,8 +143,9 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Creates the file under its name without first looking whether that name is free, because most names are. If the name
- * is taken, the new file takes over attributes that were not given from the existing file, and then replaces it.
+ * Creates the file under its name without first checking whether the name is free, because most names are free. If the
+ * name is taken, the new file gets a copy of those attributes of the existing file that the entry does not specify. The
+ * new file then replaces the existing file.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;
@@ -202,7 +203,10 @@ static int put_hard_link(const struct tree *tree, const char *name, const char *
 }
 
 static int put_attributes(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
-  /* fchmod(2) rejects O_PATH descriptors; alternatives require Linux 6.6 or /proc. */
+  /*
+   * Not opened with O_PATH, because fchmod(2) rejects O_PATH descriptors, and its alternatives require Linux 6.6 or
+   * /proc.
+   */
   int fd = openat(tree->place.directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) fd = open_directory(tree, name, entry, path);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);

@@ -99,7 +99,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 }
 
 #define LIST "agent.pages"
-/* Limit for the file agent.pages: twice the size of the longest list so far. */
+/* Limit for the size of the file agent.pages: twice the largest size that the file has had so far. */
 #define LIST_LIMIT_BYTES 32768
 /* Bytes per page in the list, whatever the page size of the kernel is. */
 #define PAGE_BYTES 4096

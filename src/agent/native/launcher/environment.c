@@ -74,7 +74,10 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
      * image.
      */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
-    /* The same empty file: OpenSSL must not load the image's CA certificates, which the agent does not trust. */
+    /*
+     * OpenSSL must not load the image's CA certificates, which the agent does not trust. So it gets the empty
+     * configuration file instead of them.
+     */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),
     entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),
     /* All times are in UTC; the image's time zone is not read. */

@@ -77,8 +77,8 @@ export class Descendants {
    * a running ancestor may be reaping processes.
    */
   #ancestorSleeps(): string | undefined {
-    // The agent as the ancestor cannot reap a process during a scan, because the scan is synchronous. So its number of
-    // sleeps does not matter, and any constant will do.
+    // The scan is synchronous, so the agent cannot reap a process during a scan. If the agent is the ancestor, the
+    // result is a constant, which the caller takes as "has slept during the whole scan".
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

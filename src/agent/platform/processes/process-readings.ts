@@ -116,7 +116,7 @@ export class SessionTable {
  * is a negated errno. If /proc does not list the agent itself, /proc is not usable, and the result is undefined.
  */
 export class ProcessReadings {
-  /** Processes by session, without other details. Reading them takes a seventh of the time of a full table. */
+  /** Only the pid and the session of each process. This reading takes a seventh of the time of `table`. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
   readonly table: SharedReading<ProcessTable | number | undefined>;
 

@@ -76,11 +76,14 @@ function stringsOf(packed: Uint8Array): string[] {
 }
 
 /**
- * Whether this is the agent's own identity. If it is, the child's identity is not set, because an unprivileged agent
- * may run commands as its own user, but may not call setgroups(2).
+ * Whether `identity` is the agent's own identity. If it is, the agent does not set the child's identity: an
+ * unprivileged agent may run commands as its own user, but may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
-  /* getgroups() of Node includes the primary group, so the group id is also added to the groups of `identity`. */
+  /*
+   * The result of Node's getgroups() contains the primary group. To make the two sets comparable, the primary group is
+   * also added to the groups of `identity`.
+   */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (

@@ -206,8 +206,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Ends reading, or closes the source. If a drain is waiting, its promise resolves: with true if the stream has ended,
-   * otherwise with false.
+   * Stops reading, or closes the source. If a caller of `drain` is waiting, its promise resolves: with true if the
+   * stream has ended, otherwise with false.
    */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;

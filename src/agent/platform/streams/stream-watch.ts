@@ -20,7 +20,7 @@ export class StreamWatch {
     });
   }
 
-  /** Events that are watched. */
+  /** The bits of the events that are watched now (see `FdWatch`); 0 if none are watched. */
   get mask(): number {
     return this.#mask;
   }

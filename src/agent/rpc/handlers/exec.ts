@@ -96,7 +96,10 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
   };
 }
 
-/** The frames after the first frame. `accept` checks each frame; an error that it throws ends the call. */
+/**
+ * Provides the frames of an Exec call except the first. `accept` checks each frame; an error that `accept` throws ends
+ * the call.
+ */
 function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): Incoming<Input> {
   return (take, over) => {
     call.messages().each((message) => {

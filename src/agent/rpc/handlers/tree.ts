@@ -56,8 +56,8 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
-      // If this message is small, the next one is awaited while this one is written. Two large messages at once would
-      // need too much memory.
+      // While the agent writes a small message, it already receives the next one. It writes a large message completely
+      // before it receives the next one, because two large messages at once would need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
       // If this write fails, `coming` is never awaited. The no-op handler prevents a rejection of `coming` from being

@@ -63,7 +63,10 @@ function fileSystemUsage({ path, type, space }: FileSystemUsage) {
   });
 }
 
-/** Converts a number for a field and limits it to the field's range, because a file system may report any number. */
+/**
+ * Converts a count for a protobuf field. A count above 2^53 - 1 becomes 2^53 - 1, because a file system may report any
+ * number.
+ */
 function counter(value: number): bigint {
   return BigInt(Math.min(value, Number.MAX_SAFE_INTEGER));
 }
