@@ -31,7 +31,7 @@ export interface DecodedBlock {
 export interface HeaderBlock {
   readonly streamId: number;
   readonly endStream: boolean;
-  /** Whether the stream depends on itself (RFC 7540, 5.3.1). That is an error even though the agent ignores priorities. */
+  /** Whether the stream depends on itself (RFC 7540, 5.3.1): an error, even though the agent ignores priorities. */
   readonly dependsOnItself: boolean;
   readonly decoded: DecodedBlock;
 }

@@ -32,7 +32,7 @@ class RemoveState implements WalkState {
   readonly pass: number;
   /** Subdirectories on the current page that are not empty. */
   directories: Removable[] = [];
-  /** Position in the directory at which the current page of entries begins. `next` is the position of the page after it. */
+  /** Position in the directory where the current page of entries begins. `next` is where the page after it begins. */
   last: DirectoryPosition | undefined;
   next: DirectoryPosition | undefined;
   isAtEnd = false;
