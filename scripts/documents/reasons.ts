@@ -45,7 +45,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
   EXEC_OFFSET_PAST_END: [
     ["OUT_OF_RANGE"],
-    "An offset in `attach` or `ack` is larger than the number of bytes in the stream. The metadata names the `field` that has this offset, and the `end` of the stream.",
+    "An offset in `attach` or `ack` is larger than the number of bytes in the stream. In the metadata, `field` is the name of the request's field, and `end` is the number of bytes in the stream.",
   ],
   EXEC_PERMISSION_DENIED: [["PERMISSION_DENIED"], "The user may not execute the command."],
   EXEC_RESOURCE_LIMIT: [
@@ -160,7 +160,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],
   UNSUPPORTED_COMPRESSION: [
     ["UNIMPLEMENTED", "INTERNAL"],
-    "The agent accepts no compressed messages. The status is INTERNAL if the request has a compressed message but does not name its encoding.",
+    "The agent accepts no compressed messages. If the header `grpc-encoding` names a compression, the status is UNIMPLEMENTED. If a message is compressed without such a header, the status is INTERNAL.",
   ],
   WORKLOAD_OUTPUT_NOT_KEPT: [
     ["FAILED_PRECONDITION"],

@@ -23,7 +23,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   SIBLING_RUNNING:
     "Another fork of the same snapshot is running. Under QEMU, a sleeping sandbox, its forks and the forks of its snapshots cannot run at the same time.",
   LEFT_BEHIND:
-    "The daemon was killed during a request and has left something behind: a volume without its instance, an instance that the daemon lists but answers 404 for, or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove it.",
+    "The daemon was killed during a request and has left a broken record behind: a volume without its instance, an instance that the daemon lists but does not find (404), or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove such a record.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
     'The session could not be frozen. If the call had `freeze: "required"`, the sandbox was not suspended. If the call had `env`, the sandbox was not forked or resumed.',
@@ -68,7 +68,7 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   HOOK_FAILED: "The POST_RESTORE hook failed.",
   HOOK_TIMED_OUT: "The POST_RESTORE hook did not end in time.",
   BUNDLE_DIFFERS:
-    "The daemon's build has changed since the suspension, or `acceptBundle` accepted that the hypervisor or the agent has changed.",
+    "The daemon's build has changed since the suspension, or the hypervisor or the agent has changed and the caller had set `acceptBundle`.",
   STOP_BOUNDED: "The agent did not answer, so the workload had only 5 s to stop.",
   STOP_FORCED: "The agent answered, but did not exit in time.",
 };

@@ -250,8 +250,7 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
 
   /**
    * Size of the output buffer, for both streams together, which is reserved at the start. At most 16 MiB. 0: 1 MiB. If
-   * the streams alternate in small pieces, the buffer holds fewer bytes: it has room for one change of the stream per
-   * 64 bytes.
+   * the streams alternate in pieces of less than 64 bytes, the buffer holds less output.
    *
    * @generated from field: uint32 buffer_bytes = 2;
    */

@@ -148,8 +148,8 @@ export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
 export type KeepOutput = Message<"svc.guest.v1alpha1.KeepOutput"> & {
   /**
    * Size of the buffer for standard output and standard error together, in bytes; at most 16 MiB. If 0, it is 1 MiB.
-   * The agent reserves the buffer at its start. The buffer has room for one change of the stream per 64 bytes, so it
-   * holds less output if the two streams alternate in smaller pieces.
+   * The agent reserves the buffer at its start. If the two streams alternate in pieces of less than 64 bytes,
+   * the buffer holds less output.
    *
    * @generated from field: uint32 buffer_bytes = 1;
    */
