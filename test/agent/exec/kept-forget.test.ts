@@ -138,7 +138,7 @@ describe("an exec that is to be replaced", () => {
     assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
   });
 
-  it("evicting a replaced kept command fails its attached client with EXEC_UNKNOWN", async () => {
+  it("when a replaced command is evicted, its attached client gets EXEC_UNKNOWN", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     using first = await keep(agent, { args, keep: { name: "a", ...large } });

@@ -213,7 +213,7 @@ for (const [method, copy] of COPIES)
 describe("a large file that becomes shorter while it is uploaded", () => {
   const BYTES = 30_000_000;
 
-  it("files.upload reports a file that shrinks and writes the others", async () => {
+  it("if a file shrinks, files.upload reports it and writes the others", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("from"));
     for (const name of ["a", "z"]) await writeFile(directory.at(`from/${name}`), name);

@@ -137,7 +137,7 @@ describe("the library's sources", () => {
     assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
 
-  test("only the files that this test lists create errors without a code", () => {
+  test("errors without a code are created only in the listed source files", () => {
     const paths = globSync("src/node/{client,credentials,sandboxes,tar,testing}/**/*.ts");
     const made = paths.flatMap((path) =>
       Array.from(readFileSync(path, "utf8").matchAll(/\bnew (\w*Error)\(/g), ([, name]) => `${path.slice(9)}: ${name}`),

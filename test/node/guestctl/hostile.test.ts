@@ -120,7 +120,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.deepEqual(await readdir(sandbox.directory.at("here")), ["last"]);
   });
 
-  it("`cp` reports how many failed entries the agent did not name", async () => {
+  it("`cp` reports the number of failed entries whose names the agent omitted", async () => {
     const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
     for (const [fields, lines, last] of [
       [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, whose names the sandbox's agent did not send$/],

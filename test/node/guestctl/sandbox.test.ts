@@ -102,7 +102,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     });
     assert.deepEqual([status["health"], status["egress_control"], status["live_checkpoint"]], ["ok", false, false]);
     substrate.fail("GET /capabilities", MISSING);
-    assert.match((await sandbox("node")).stdout, /\nhypervisors: +not known: the daemon's API has no endpoint \/capabilities\n/);
+    assert.match(
+      (await sandbox("node")).stdout,
+      /\nhypervisors: +not known: the daemon's API has no endpoint \/capabilities\n/,
+    );
     substrate.interfere = () => undefined;
     substrate.addImage("broken:1", { digest: "", status: "failed" });
     const { stdout: listed } = await sandbox("images");

@@ -50,7 +50,7 @@ describe("WriteFile", () => {
     assert.ok((await stat(path)).mtimeMs >= writtenAfterMs - 1_000, "without one it is now");
   });
 
-  it("WriteFile with `sparse` makes holes of zeros and returns the same checksum", async () => {
+  it("WriteFile with `sparse` replaces zeros by holes and returns the same checksum", async () => {
     const MIB = 2 ** 20;
     const some = randomBytes(5_000);
     const contents: readonly (readonly Buffer[])[] = [
