@@ -39,11 +39,12 @@ export function connect(options: ConnectOptions): GuestClient {
 }
 
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError. `start` instead throws a GuestError at once if
- * the command cannot be sent, the client is closed or the signal is aborted. The client makes most calls only once. If
- * the connection fails, it makes two more attempts, after 50 ms and 250 ms, of those calls whose comment says so, and
- * of these: `health`, `usage`, `ports.list`, `ports.waitFor`, `commands.list`, `commands.processes`, `files.stat`,
- * `files.lstat`, `files.readlink` and `files.exists`.
+ * A client of one sandbox's agent. Every method rejects with GuestError, except that `start` throws a GuestError at
+ * once if the command cannot be sent, the client is closed or the signal is aborted.
+ *
+ * Most calls are not repeated if the connection fails. Two more attempts, after 50 ms and 250 ms, are made of the calls
+ * whose comments say so, and of `health`, `usage`, `ports.list`, `ports.waitFor`, `commands.list`,
+ * `commands.processes`, `files.stat`, `files.lstat`, `files.readlink` and `files.exists`.
  */
 export class GuestClient {
   /** Runs commands, and manages kept commands, which outlive their connection. */

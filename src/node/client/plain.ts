@@ -18,7 +18,7 @@ export type UsageScope = "tree" | "process" | "unknown";
  */
 export type PortScope = "loopback" | "any" | "address" | "unknown";
 
-/** The fields with an enum, in all messages that `plain` converts, and their names. */
+/** The enum fields of all messages that `plain` converts, each with the names of its values. */
 interface EnumFields {
   readonly kind: CommandKind;
   readonly scope: PortScope;

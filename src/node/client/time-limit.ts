@@ -41,8 +41,8 @@ export class TimeLimit {
       if (signal !== undefined) reject(abortedError(signal));
     };
     signal?.addEventListener("abort", onAbort);
-    // An aborted signal rejects `over` here. A promise that has already settled still wins the race below, because it
-    // comes first.
+    // Reject `over` if the signal is already aborted. If `promise` has already settled, it still wins the race below,
+    // because it is the first in the list.
     if (signal?.aborted === true) onAbort();
     try {
       return await Promise.race([promise, over]);

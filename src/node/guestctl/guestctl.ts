@@ -50,7 +50,7 @@ export async function guestctl(given: readonly string[], host: Host): Promise<nu
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Import this module only here, so that no command is loaded for --help and --version.
+  // Load this module only to report an unknown command, because --help and --version do not need it.
   const { reportUnknown } = await import("./unknown-command.ts");
   return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
 }

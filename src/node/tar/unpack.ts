@@ -55,7 +55,7 @@ const REMEMBERED = 65_536;
 /** Totals of what has been unpacked. */
 export interface Unpacked {
   files: number;
-  /** Bytes of file content. */
+  /** Size of the content of all files, in bytes. */
   bytes: number;
 }
 

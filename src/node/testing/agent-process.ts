@@ -6,7 +6,7 @@ import { TestAgentError } from "./errors.ts";
 
 /** How an agent ended: with its workload's status, or with its own status if the agent failed. */
 export interface AgentEnd {
-  /** Null if a signal ended the agent. */
+  /** Exit status of the agent; null if a signal ended it. */
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
 }

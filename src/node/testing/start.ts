@@ -112,7 +112,8 @@ function testAgent(directory: string, connection: TcpOptions, agent: AgentProces
 /** The agent's whole environment. Of the test's own environment it inherits only PATH. */
 function environment(directory: string, options: TestAgentOptions): Readonly<Record<string, string>> {
   const { workload = [], process: rest, hooks } = options;
-  // Set the default only if neither spelling is given, because the agent refuses a spec with both spellings of a field.
+  // Set the default grace period only if neither spelling of the field is given, because the agent refuses a spec with
+  // both spellings.
   const isDefault = (rest?.stopGraceMs ?? rest?.stop_grace_ms) === undefined;
   return {
     PATH: process.env["PATH"] ?? "/usr/local/bin:/usr/bin:/bin",

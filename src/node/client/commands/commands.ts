@@ -285,14 +285,13 @@ export class Commands {
   }
 
   /**
-   * Sends a signal to one process of the session: to a process that `processes` returned, or to the process that has
-   * the given process id now. If that process has ended, rejects with NOT_FOUND and PROCESS_UNKNOWN, even if another
-   * process now has its process id.
+   * Sends a signal to one process of the session. Pass a process that `processes` returned. If the process has ended,
+   * rejects with NOT_FOUND and PROCESS_UNKNOWN, even if another process now has its process id.
    *
-   * A process id alone is less safe, because the process that you mean may have ended before the call, and another
-   * process may have its id. The client then first calls `processes` and reads the start time of the process, so a
-   * process that gets the id later never gets the signal. `processes` returns at most 4096 processes, and the process
-   * must be one of them.
+   * A process id alone is also accepted, but is less safe: the process that you mean may have ended before the call,
+   * and another process may have its id. For a process id, the client first calls `processes` to read the start time of
+   * the process, so that a process which gets the id later never receives the signal. `processes` returns at most 4096
+   * processes, and the process must be one of them.
    */
   async signalProcess(
     process: number | Pick<SessionProcess, "pid" | "startTicks">,

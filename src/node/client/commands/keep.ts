@@ -98,7 +98,7 @@ export interface KeptOptions extends CallOptions {
    * `attach` with offsets acknowledges all output before these offsets.
    */
   readonly acknowledge?: "auto" | "manual" | undefined;
-  /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
+  /** Make the agent forget the command before `wait()` resolves. Default: true, except with `acknowledge: "manual"`. */
   readonly forget?: boolean | undefined;
   /**
    * At the first gap in the output, fail with OUTPUT_LOST and detach. If false, the call continues after a gap, and its

@@ -355,7 +355,7 @@ export class KeptCall implements ExecWire {
   };
 
   #end(): void {
-    // `hangUp` ends this call itself, once the agent has also ended the other processes of the command.
+    // After `hangUp`, `#endCommand` reports the end, once the agent has also ended the other processes of the command.
     if (this.#hangsUp) return;
     const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
     const end = (): void => {
@@ -376,7 +376,7 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    // If the agent has answered a call, it has started the command. The error must then not count as retryable.
+    // If the agent has answered a call, it has started the command. The error must then say that a retry is not safe.
     const failed = this.#started === undefined ? error : error.ofBegunCall();
     this.#failure = failed;
     this.#close();

@@ -14,8 +14,8 @@ const WINDOW_BYTES = 256 * 1024;
 /** How many of the WINDOW_BYTES each frame uses in addition to its data. */
 const FRAME_BYTES = 256;
 /**
- * The client acknowledges output when the reader has read this many bytes, or after this time. An acknowledgement for
- * every read would cost too much.
+ * The client acknowledges output when the reader has read ACKNOWLEDGE_BYTES, or when ACKNOWLEDGE_MS have passed since a
+ * smaller read. An acknowledgement for every read would cost too much.
  */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;

@@ -5,7 +5,7 @@ import type { ExecCall } from "./wire.ts";
 
 /** Parameters of EndExec that terminate a command: the signal SIGHUP, and the grace period before SIGKILL. */
 const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
-/** Time limit for the agent to answer a start that the caller has cancelled, and then to end the started command. */
+/** If the caller cancels a start, the agent gets this time to answer the start, and then to end the started command. */
 const ANSWER_MS = 10_000;
 
 /**

@@ -40,11 +40,11 @@ export interface ProcessParts {
    * terminal.
    */
   readonly inheritsInput?: boolean | "terminal" | undefined;
-  /** What reads each output. The caller must read an output that is missing here. */
+  /** The callbacks that receive the outputs. The caller must read an output that has no callback. */
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;
-  /** Aborting this signal also ends the wait for reader callbacks whose promises do not settle. */
+  /** When this signal is aborted, `wait` no longer waits for the promises that reader callbacks have returned. */
   readonly signal?: AbortSignal | undefined;
   /**
    * The command's program and arguments. If set, `wait` rejects with a CommandError that names them, unless the exit
@@ -168,8 +168,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
 
   /**
    * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving a loop over the lines early ends
-   * the command, like leaving a loop over the stream. Fails with OUTPUT_TOO_LARGE at a line of more than 100 MB, and with
-   * ABORT_ERR if the call's signal is aborted.
+   * the command, like leaving a loop over the stream. Fails with OUTPUT_TOO_LARGE at a line of more than 100 MB, and
+   * with ABORT_ERR if the call's signal is aborted.
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");

@@ -15,7 +15,7 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   // Await each piece, instead of sending the next one in the callback: if `send` drops a piece, it calls back
   // synchronously, and the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
-    // Stop when the stream is destroyed, because a destroyed stream has already sent the end of input.
+    // Send no more pieces when the stream is destroyed, because it has then already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
@@ -76,7 +76,7 @@ export class OutputStream extends Readable {
   #full = false;
 
   /**
-   * @param parts.onRoom called when a full stream has been read from, and when it is destroyed
+   * @param parts.onRoom called when the reader has made room in a full stream, and when the stream is destroyed
    * @param parts.onRead called when bytes have been read; given only for a kept command, which counts the bytes that
    *   its reader has read
    * @param parts.onLeft called when the reader leaves a loop over the stream before its end
@@ -93,10 +93,7 @@ export class OutputStream extends Readable {
     this.on("error", () => undefined);
   }
 
-  /**
-   * Whether the source of this stream should pause. False for a destroyed stream, because that drops everything that
-   * arrives.
-   */
+  /** Whether the source of this stream should pause. False for a destroyed stream, which drops all further bytes. */
   get full(): boolean {
     return this.#full && !this.destroyed;
   }
@@ -183,7 +180,7 @@ class TextPieces {
   readonly #isCounted: boolean;
   /** The first bytes of an incomplete character. */
   #held: Buffer = Buffer.alloc(0);
-  /** Pieces of which the reader has not read all characters. */
+  /** Decoded pieces that the reader has not completely read. */
   readonly #pieces: { readonly text: string; readonly bytes: number }[] = [];
   #bytes = 0;
   #characters = 0;
@@ -195,7 +192,7 @@ class TextPieces {
   write(bytes: Uint8Array): string {
     const all = this.#held.length === 0 ? bufferOf(bytes) : Buffer.concat([this.#held, bytes]);
     const end = completeEnd(all);
-    // Copy the rest, because a view of it would keep the memory of the whole frame in use.
+    // Copy the incomplete character, because a view of its bytes would keep the memory of the whole frame in use.
     this.#held = Buffer.from(all.subarray(end));
     return this.#piece(all.toString("utf8", 0, end), end);
   }

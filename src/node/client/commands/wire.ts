@@ -39,7 +39,7 @@ export interface ExecWire {
   finish(): void;
   /** Cancels the call. The listener's `failed` is called afterwards. */
   cancel(): void;
-  /** Must be called when output was read. Undefined if this call does not count unread output. */
+  /** Must be called by the code that has read output. Undefined if this call does not count unread output. */
   readonly onRead?: (() => void) | undefined;
 }
 

@@ -39,7 +39,7 @@ export type AgentReason =
   | "EXEC_RESOURCE_LIMIT"
   /** The command could not be set up (`step` and `errno` in the metadata). */
   | "EXEC_SETUP_FAILED"
-  /** Another call attached to the kept command. */
+  /** Another call has attached to the kept command. */
   | "EXEC_TAKEN_OVER"
   /** The program file of the command is open for writing. */
   | "EXEC_TEXT_BUSY"

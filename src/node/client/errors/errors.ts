@@ -166,7 +166,7 @@ export function isLost(error: unknown): error is LostConnection {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
-/** Without this narrower type, TypeScript would infer `never` for a GuestError where `isLost` is false. */
+/** Narrower than GuestError: otherwise TypeScript would infer `never` for a GuestError where `isLost` is false. */
 type LostConnection = GuestError & { readonly status: "UNAVAILABLE"; readonly reason: undefined };
 
 /** Creates the GuestError for an error that this library itself detects. */

@@ -29,7 +29,7 @@ export function isTransient(error: unknown): error is TransientError {
   return status === "UNAVAILABLE" || (BROKEN.has(status) && code === status);
 }
 
-/** Without this narrower type, TypeScript would infer `never` for a GuestError where `isTransient` is false. */
+/** Narrower than GuestError: otherwise TypeScript would infer `never` for a GuestError where `isTransient` is false. */
 type TransientError = GuestError & { readonly status: Exclude<GuestStatus, "DEADLINE_EXCEEDED"> };
 
 /**

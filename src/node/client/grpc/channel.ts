@@ -245,7 +245,7 @@ export class Channel {
     });
   }
 
-  /** Converts the error with `failure` and passes the result to `tell`. This is for callers that cannot await a promise. */
+  /** Calls `tell` with the GuestError that `failure` makes of the error. For callers that cannot await a promise. */
   async explained(
     error: ServiceError,
     method: DescMethod,

@@ -13,7 +13,7 @@ export interface Cause {
   readonly message: string;
 }
 
-/** Start of OpenSSL's error text for a TLS alert from the peer (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10). */
+/** How OpenSSL's error text for a TLS alert from the peer begins (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10). */
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /**

@@ -28,8 +28,8 @@ const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
 /**
- * Minimum time limit for a `dial` after the restore steps, in milliseconds. This dial is not urgent, because the guest
- * has its own random numbers by then. So a caller that restores many guests may let `dial` wait for its turn.
+ * Minimum time limit of a `dial` after the restore steps, in milliseconds. A caller that restores many guests may delay
+ * this dial in favour of other guests, because this guest already has its own random numbers.
  */
 const LEAST_DIAL_MS = 60_000;
 /** Limit on the pause between attempts. */
@@ -129,8 +129,8 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // Collect `thawedWithoutDuties` from the Health answers of all attempts. Older agents report it only in Health. Also,
-  // the restore steps clear it in the guest: if their answer is lost, the next attempt does not report it any more.
+  // Older agents report `thawedWithoutDuties` only in Health. Collect it from all attempts: the restore steps clear it,
+  // so if the answer to these steps is lost, the next attempt no longer reports it.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end, untilMs);
@@ -283,7 +283,7 @@ export async function restoreSequence(dial: Dial, options: RestoreOptions = {}):
 /** Restore steps that have been run, for `finishRestore`. */
 export interface DoneDuties {
   readonly duties: DutiesResult;
-  /** Host time after the agent had answered the restore steps, as Unix time in milliseconds. */
+  /** Host time at which the agent's answer to the restore steps had arrived, as Unix time in milliseconds. */
   readonly atMs: number;
 }
 

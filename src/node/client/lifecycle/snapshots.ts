@@ -23,7 +23,7 @@ export interface HookOptions extends CallOptions {
   readonly freezeMs?: number | undefined;
 }
 
-/** Options of `duties`. */
+/** Options of `duties`, which runs the restore steps. */
 export interface DutiesCallOptions extends DutiesRequest, CallOptions {}
 
 const HOOK: Names<HookOptions> = { ...CALL, timeoutMs: true, freezeMs: true };

@@ -226,8 +226,8 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // This listener remains after the server has begun to listen. By then the promise is settled, so further errors are
-    // ignored: a single connection that fails must not end the forwarding.
+    // Do not remove this handler after the server has begun to listen. Errors after that are ignored, because the
+    // promise is already settled: a single connection that fails must not end the forwarding.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -91,8 +91,9 @@ export class Ports {
         { ...call, requestTimeoutMs },
       );
     };
-    // Once a connection has been made, the address is known to be right, so lost connections are retried until the
-    // timeout. The agent waits at most a day in one call. If the caller set no timeout, the call is then repeated.
+    // If there has been a connection, the address is right, so repeat the call after lost connections until the
+    // timeout. Also repeat it if the caller set no timeout and the call ends after a day, which is the longest that the
+    // agent waits.
     const isTransient = (error: unknown): boolean =>
       isLost(error)
         ? this.#channel.wasConnected || tries < FIRST_TRIES

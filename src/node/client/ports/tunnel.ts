@@ -20,7 +20,7 @@ const FRAME_BYTES = READ_BYTES;
  * them is cheaper than sending a frame for each.
  */
 const JOINED_PIECES = 16;
-/** Bytes of the window that each frame uses in addition to its data (TunnelOpened.window_bytes). */
+/** How many of the WINDOW_BYTES each frame uses in addition to its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /**
  * Limit on the bytes in flight in each direction. From the agent: bytes that it has sent and the reader has not read.
@@ -67,8 +67,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
-    // Until the tunnel is open, a failure is reported both by `opened` and by the `error` event. The caller needs to
-    // handle only one of them, so mark both as handled.
+    // Until the tunnel is open, a failure is reported both by `opened` and by the `error` event. Handle both here: the
+    // caller may handle only one of them, and Node would end the program because of the other.
     const ignore = (): void => undefined;
     this.on("error", ignore);
     this.opened.then(
@@ -132,7 +132,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     return super.pipe(to, options);
   }
 
-  /** Does nothing, because the agent sends bytes without a request, up to the size of the window. */
+  /** Requests nothing from the agent, because the agent sends bytes by itself, up to the size of the window. */
   override _read(): void {}
 
   override _writev(written: { chunk: Buffer }[], done: () => void): void {

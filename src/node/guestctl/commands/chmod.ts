@@ -21,7 +21,7 @@ image.`,
     ["--reference", '"guestctl stat PATH" shows the mode of another file'],
   ],
   ignored: ["-f --silent --quiet", "--preserve-root"],
-  // Without this rewriting, the parser would take a mode such as -w for an option.
+  // Rewrite a mode such as -w to a-w, because the parser would take -w for an option.
   rewrite: (args) => {
     const at = args.findIndex((argument) => /^-[rwxXst]+$/.test(argument));
     return at < 0 ? args : [...args.slice(0, at), `a${args[at]}`, ...args.slice(at + 1)];

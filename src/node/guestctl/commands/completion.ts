@@ -4,7 +4,7 @@ import { SCRIPTS } from "./completion/scripts.ts";
 
 export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
 
-/** @param table all commands, including this one */
+/** @param table all commands of guestctl, including `completion` itself */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
     usage: [
@@ -36,7 +36,8 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
         const script = parseWord(shell, SCRIPTS, "the shell");
         return { text: script, json: { shell, script } };
       }
-      // Import this only here, because it loads the client library, which printing a script does not need.
+      // Load this module only for --of, because it loads the client library. Printing a script does not need that
+      // library.
       const { offersFor } = await import("./completion/offers.ts");
       const words = values.of === "bash" ? wordsOf(first ?? "") : [first ?? "", ...more];
       // bash splits words at each = and colon, and completes only the last part.

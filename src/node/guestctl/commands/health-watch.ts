@@ -5,7 +5,7 @@ import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../
 import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";
 
-/** Minimum deadline of a check. If the interval is longer than this, the deadline of a check is the interval. */
+/** Minimum deadline of a check, in milliseconds. If the interval of the checks is longer, it is the deadline. */
 const LEAST_TIMEOUT_MS = 2_000;
 
 export interface HealthWatchOptions {

@@ -64,7 +64,7 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
   return left.signal;
 }
 
-/** How long guestctl waits, before it exits, for the program that reads its output to read the last reports. */
+/** How long guestctl waits at its exit, so that the next program of a pipe can read the last reports. */
 const FLUSH_MS = 500;
 
 /**

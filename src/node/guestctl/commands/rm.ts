@@ -82,7 +82,7 @@ function pathToRemove(argument: string): string {
   return path;
 }
 
-/** If the error is that of an incomplete removal, returns its counts. Rethrows other errors. */
+/** Returns the counts that a REMOVE_INCOMPLETE error contains. Rethrows any other error. */
 function incompleteOf(error: unknown): { readonly removed: number; readonly left: number } {
   if (!(error instanceof GuestError) || error.code !== "REMOVE_INCOMPLETE") throw error;
   const { removed, left } = error.metadata;

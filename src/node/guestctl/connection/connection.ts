@@ -109,7 +109,7 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
  */
 async function reportTarget(target: AgentTarget, host: NodeJS.Process): Promise<void> {
   const { bridge, credentials, serverName } = target;
-  // Import this module only here, because few command lines need it.
+  // Load this module only for --verbose, because few command lines need it.
   const { reportConnections, reporterOf } = await import("../verbose/index.ts");
   const report = reporterOf(host);
   const where = whereOf(target);
@@ -130,7 +130,7 @@ async function targetNow(
   isVerbose: boolean = false,
 ): Promise<AgentTarget> {
   if (!("sandbox" in named)) return named;
-  // Import this module only here, because it loads the sandbox library, which only --sandbox needs.
+  // Load this module only for --sandbox, because it loads the sandbox library, which nothing else needs.
   const { targetOfSandbox } = await import("../sandbox/index.ts");
   return targetOfSandbox(named, host, isVerbose);
 }

@@ -70,8 +70,8 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
   const isDirectory = isUpload
     ? (await locally(source, stat(nameOf(source)))).isDirectory()
     : (await client.files.stat(nameOf(source))).type === "directory";
-  // As in cp(1), a single source directory becomes the destination itself. The copy creates the destination then, so do
-  // not create it here.
+  // As in cp(1), a single source directory becomes the destination itself. Do not create the destination here, because
+  // the copy creates it.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(

@@ -3,7 +3,7 @@ import type { GuestClient } from "../../client/index.ts";
 import type { Owners } from "../../tar/index.ts";
 import { type Host, LONG_MS, printable, sizeWords } from "../cli/index.ts";
 
-/** What all steps of a copy share. */
+/** What the copies of all sources of one `guestctl cp` share. */
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
@@ -41,7 +41,7 @@ export interface CopyOptions {
   readonly isQuiet: boolean;
 }
 
-/** What the copy of a single source needs. */
+/** What the copy of one source needs: what all sources share, and the progress line. */
 export interface CopyParts extends CopyContext {
   readonly progress: Progress;
 }

@@ -24,7 +24,7 @@ const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "SIZE_MISMATCH",
   "SOURCE_FAILED",
 ]);
-/** Names of error classes. These errors of guestctl and its tar library concern a single path. */
+/** Names of the error classes of guestctl and its tar library whose errors concern a single path. */
 const LOCAL: ReadonlySet<string> = new Set(["CliError", "EntryError", "UnpackError"]);
 
 /**

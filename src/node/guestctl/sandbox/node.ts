@@ -71,7 +71,7 @@ export async function openNode(
   const state = stateDirectoryOf(values.state, env);
   const nodeId = setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname();
   if (how.report !== undefined) {
-    // Import this module only here, because few command lines need it.
+    // Load this module only for --verbose, because few command lines need it.
     const { reportNode } = await import("./verbose.ts");
     reportNode({ api: baseUrl ?? USUAL_API, state, nodeId }, how.report);
   }
@@ -127,8 +127,7 @@ export async function targetOfSandbox(
   isVerbose: boolean = false,
 ): Promise<Reach> {
   const directory = stateDirectoryOf(values.state, host.env);
-  // If the sandbox is unknown and the token is missing, report only the sandbox, because a user without sandboxes does
-  // not need the token.
+  // If the sandbox is unknown, report that instead of a missing token, because a user without sandboxes needs no token.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, directory);
   const report = isVerbose ? reporterOf(host) : undefined;

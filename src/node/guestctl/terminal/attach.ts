@@ -86,7 +86,7 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
 /** Tracks the terminal modes that a command has changed. They are restored on disposal. */
 interface FollowedModes extends Disposable {
   undo(): void;
-  /** Makes the disposal leave the modes as they are. Called when the command has ended by itself. */
+  /** Forgets the changes, so that the disposal does not restore the modes. Called when the command has ended by itself. */
   keep(): void;
 }
 

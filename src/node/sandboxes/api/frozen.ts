@@ -33,12 +33,14 @@ const SILENT_AT_A_TIME = 256;
  */
 const HOOKS_AT_A_TIME = 128;
 /**
- * Limits how many restores are completed concurrently (connection, hook and Health).
+ * Limit on the restores that are completed concurrently (connection, hook and Health).
  *
- * Normally there are 16 places, and a restore frees its place after a quarter of a second, so that long hooks do not
- * delay other sandboxes. While this process is starved of CPU time, there are four places, and a restore frees its
- * place after about 8 s. With more concurrent restores, connections would miss their deadlines, and supervising the
- * restores (`whileUp`) would use up the CPU time.
+ * Normally there are 16 places. A restore frees its place after a quarter of a second even if it is not complete, so
+ * that long hooks do not delay other sandboxes.
+ *
+ * While this process is starved of CPU time, there are only four places, which are freed after about 8 s. With more
+ * concurrent restores, connections would miss their deadlines, and supervising the restores (`whileUp`) would use up
+ * the CPU time.
  */
 const COMPLETIONS = { places: 16, placesIfStarved: 4, limitMs: 250, starvedShare: 0.125 };
 
@@ -67,8 +69,8 @@ interface Safe {
 }
 
 /**
- * How many interrupted suspensions are waited for concurrently. A suspension may take the daemon up to 75 s, during
- * which this process polls the daemon four times a second.
+ * How many interrupted suspensions this process waits for concurrently. A suspension may take the daemon up to 75 s,
+ * during which this process polls the daemon four times a second.
  */
 const ASKED_AT_A_TIME = 64;
 
@@ -135,7 +137,7 @@ export class Frozen {
   }
 
   /**
-   * Restores sandboxes that an earlier process has asked the daemon to suspend, but could not resume, because it ended.
+   * Restores sandboxes for which an earlier process requested a suspension, but ended before it could resume them.
    * Waits until the daemon has completed each suspension. Never rejects.
    */
   async asked(entries: readonly JournalEntry[]): Promise<void> {

@@ -97,7 +97,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
         onDone();
       },
     );
-  // Report sandboxes that the daemon lists more than once. The sandboxes themselves are not affected.
+  // Report each sandbox that the daemon lists more than once, because of orphaned records. Such a sandbox still works.
   for (const instance of resources.instances.values())
     if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
       report.fail(instance.name, orphanedRecords(instance));
@@ -201,9 +201,9 @@ async function sweepCredentials(node: InstanceParts, report: Report): Promise<vo
 }
 
 /**
- * Names of the credential directories that may belong to an entry. While it is being created, it may also have a
- * directory with its origin's credentials. During a rotation, it may also have directories with the new and the old
- * credentials.
+ * Names of the credential directories that may belong to an entry. While a fork or snapshot is being created, its entry
+ * may also have a directory with the credentials of its origin. During a rotation, an entry may also have directories
+ * with the new and the old credentials.
  */
 function directoriesOf(entry: JournalEntry): readonly string[] {
   const { name, phase } = entry;

@@ -13,8 +13,8 @@ const MOST_A_SECOND = 100;
  */
 const SLOT_MS = 100;
 /**
- * Up to this number of new connections, each watcher requests the address of its sandbox itself. For more connections,
- * one listing of all addresses is cheaper.
+ * If at most this many watchers need a new connection, each of them requests the address of its own sandbox. For more
+ * connections, one listing of all addresses is cheaper.
  */
 const FEW_DIALS = 4;
 

@@ -211,8 +211,8 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
 }
 
 /**
- * Whether the creation failed because the volume with the agent is gone. Another node's sweep removes this volume as
- * unused if the sweep runs before this sandbox's own volume exists.
+ * Whether the creation failed because another node's sweep has removed the volume with the agent. A sweep removes that
+ * volume as unused if no credential volume refers to it yet, that is, if this sandbox's own volume does not exist yet.
  */
 async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;

@@ -56,7 +56,7 @@ export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: 
  * frozen. Until its restore steps, such a session would run with the variables of its origin. Must be called before the
  * sandbox is resumed.
  *
- * @param outcome what was not done, as a word for the error's message, such as "forked"
+ * @param outcome the word for the operation in the error's message, such as "forked" in "was not forked"
  */
 export function requireFrozen(
   { guests }: NodeParts,

@@ -57,8 +57,8 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
     answer = await get(host, listenPort, hostname);
   } catch (error) {
     const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
-    // A timeout is not the proxy's fault: the proxy waits for the guest for longer than this process waits for the
-    // proxy.
+    // After a timeout, do not blame the proxy. It may still be waiting for the guest, because it waits longer than this
+    // process does.
     return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
   }
   const { status, isGuests, beginning } = answer;

@@ -169,9 +169,9 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
 }
 
 /**
- * Creates the `paused` error after a failed call to the daemon. If the daemon has answered, the call has ended. In this
- * case, also removes from the journal's entry the field `asked`, which says that the daemon may still be executing a
- * call.
+ * Returns the `paused` error to report after a failed call to the daemon. If the daemon has answered, the call has
+ * ended. In this case, first removes the field `asked` from the journal's entry, because that field says that the
+ * daemon may still be executing a call.
  */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
@@ -284,8 +284,8 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * (`SnapshotKeys`). If a step fails, runs the restore steps, which thaw the session. Rejects with NOT_FROZEN if the
  * freeze was required and failed.
  *
- * @param mustFreeze rejects if the session cannot be frozen, even if `freeze` is only "on". A fork with new secrets
- *   needs this: without the freeze it would run for a moment with the secrets of its source
+ * @param mustFreeze with `freeze` "on", also rejects if the session cannot be frozen; normally only "required" does. A
+ *   fork with new secrets needs this: without the freeze it would run for a moment with the secrets of its source
  */
 export async function quiesced(
   node: NodeParts,

@@ -4,13 +4,13 @@ export type Leave = () => void;
 interface GateOptions {
   /** Number of permits. */
   readonly places: number;
-  /** Number of permits while this process is starved of CPU time. Default: the same as `places`. */
+  /** Number of permits while this process is starved of CPU time. Default: as many as otherwise (`places`). */
   readonly placesIfStarved?: number;
   /** Time after which a permit is released automatically, in milliseconds. Default: never. */
   readonly limitMs?: number;
   /**
-   * `limitMs` is measured in tenths. A tenth in which this process was starved of CPU time counts only as this share of
-   * a tenth, from 0 to 1. Default: 0, so that it does not count.
+   * How much of the time counts towards `limitMs` while this process is starved of CPU time, from 0 to 1. For example,
+   * 0.25 means that a second counts as a quarter of a second. Default: 0, so that the time does not count.
    */
   readonly starvedShare?: number;
 }
@@ -69,17 +69,18 @@ export class Gate {
   }
 }
 
-/** A time limit is measured by this many timers, one after the other. */
+/** Number of timers that together measure one time limit, one after the other. */
 const TURNS = 10;
 /** A timer that is late by more than this share of its delay shows that this process is starved of CPU time. */
 const LATE = 0.5;
 
 /**
- * Runs an action after `limitMs`, or later if this process is starved of CPU time. For this purpose, the time is
- * divided among several timers. A timer that fires late shows that this process is starved, and that it may not have
- * read answers that have already arrived. So a late timer counts only as `starvedShare` of a timer. It must count a
- * little, because otherwise silent peers would delay all others while this process is starved all the time. Returns a
- * function that cancels the action.
+ * Runs an action after `limitMs`, or later if this process is starved of CPU time. Returns a function that cancels the
+ * action.
+ *
+ * The time is divided among several timers. If a timer fires late, this process is starved, and may not have read
+ * answers that have already arrived. So a late timer counts only as `starvedShare` of a timer. The share should be
+ * above 0: otherwise, while this process is starved, silent peers would delay all others without end.
  *
  * @param onTurn called after each timer; `isLate` says whether the timer was late
  */
@@ -163,9 +164,9 @@ export class Dials {
 const DIALS = 8;
 const PERMIT_MS = 500;
 /**
- * How much a timer that fired late counts (`starvedShare`). Under a CPU quota, a starved process runs only once in each
- * 100 ms, so with this value its permits last for 4 s. In 4 s, a twentieth of a core can make eight handshakes, even if
- * frequent interruptions make each one take 20 ms of CPU time.
+ * How much of the time counts towards PERMIT_MS while this process is starved (`starvedShare`). Under a CPU quota, a
+ * starved process may run only once in each 100 ms. With this value, a permit then lasts for 4 s. In 4 s, a twentieth
+ * of a core can make eight handshakes, even if each one takes 20 ms of CPU time because of frequent interruptions.
  */
 const PERMIT_STARVED_SHARE = 0.25;
 

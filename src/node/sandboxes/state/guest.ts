@@ -15,7 +15,7 @@ import type { Warning } from "./warnings.ts";
 
 /** Deadline of one attempt to reach an agent that may not have started yet. */
 const ATTEMPT_MS = 2_000;
-/** Pause between two such attempts. */
+/** Pause between two attempts to reach an agent. */
 const PAUSE_MS = 100;
 /** Time allowed for the network in each call. It is added to the time that the call's work may take. */
 export const CALL_MS = 10_000;
@@ -176,7 +176,7 @@ export interface Awakening {
  * Runs the restore steps with fresh entropy and the host's time, then the POST_RESTORE hook and Health. Rejects with
  * GuestError.
  *
- * @param done result of the restore steps if they have already been run; only the remaining steps are then run
+ * @param done result of the restore steps, if they have already been run; then only the hook and Health follow
  */
 export async function awaken(
   dial: Dial,
@@ -184,8 +184,8 @@ export async function awaken(
   ended?: AbortSignal,
   done?: DoneDuties,
 ): Promise<Awakening> {
-  // The time is enough to reach the agent three times and to run a hook. The signal ends this function even if a call
-  // hangs.
+  // The limit is long enough to reach the agent three times and to run a hook. At the limit, this function ends even if
+  // a call hangs.
   const limit = timeoutSignal(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = currentSignal(limit, ended);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };

@@ -56,13 +56,16 @@ export interface Entry {
    * version of this program wrote the entry.
    */
   readonly agentServices?: readonly string[] | undefined;
-  /** HealthResponse.process_env_version at the last suspension; 0 or undefined if the environment cannot be changed. */
+  /**
+   * Version of the agent's environment (HealthResponse.process_env_version) at the last suspension; 0 or undefined if
+   * the environment cannot be changed.
+   */
   readonly processEnvVersion?: number | undefined;
   /** Port of the agent. */
   readonly agentPort: number;
   /**
-   * The keys at the last suspension. A restore compares them with the current keys. Before the first suspension, only
-   * `template` is valid, because the other keys are determined at each suspension.
+   * The properties at the last suspension that must be the same at a restore. Before the first suspension, only
+   * `template` is valid, because the others are determined at each suspension.
    */
   readonly keys: SnapshotKeys;
   /** How the sandbox was prepared for its last suspension. */

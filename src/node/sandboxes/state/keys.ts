@@ -29,9 +29,11 @@ export interface RestoreChoices {
    */
   readonly minAgentVersion?: string | undefined;
   /**
-   * Accept a session that was not frozen when it was suspended, although it may already have used the secrets that
-   * `env` replaces. Has an effect only with `env`. Default: false, so that the operation rejects such a session with
-   * NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
+   * Allow `env` for a session that was not frozen when it was suspended. Such a session may already have used the
+   * secrets that `env` replaces.
+   *
+   * Default: false. The operation then rejects with NOT_FROZEN before anything is cloned or woken up. Without `env`, or
+   * if `freeze` is "off", such a session is always accepted.
    */
   readonly acceptUnfrozen?: boolean | undefined;
 }

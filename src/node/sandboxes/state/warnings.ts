@@ -37,8 +37,8 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
 }
 
 /**
- * If the session ran before its restore steps in this operation, returns a record of that. Otherwise returns the
- * entry's record of an earlier operation; undefined if there is none.
+ * Returns a record which says that the session ran before its restore steps. If that did not happen in this operation,
+ * returns the entry's record of an earlier operation, or undefined if there is none.
  *
  * @param isLate whether the session thawed by itself before its restore steps
  */

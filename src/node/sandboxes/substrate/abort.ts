@@ -104,8 +104,8 @@ export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> 
 }
 
 /**
- * Returns a signal that is aborted when the current operation or one of `others` is aborted. Outside of an operation,
- * returns undefined if `others` contains only undefined.
+ * Returns a signal that is aborted when the current operation or one of `others` is aborted. Returns undefined if
+ * neither exists.
  */
 export function currentSignal(...others: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
   const all = [running.getStore()?.signal, ...others].filter((one) => one !== undefined);

@@ -20,8 +20,8 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     name,
     image,
     entrypoint: [entrypoint],
-    // `cmd` must not be empty. The daemon would then pass the image's command to the agent as arguments, which the
-    // agent refuses.
+    // If `cmd` were empty, the daemon would pass the image's command to the agent as arguments, which the agent
+    // refuses.
     cmd: ["run"],
     env,
     tags,

@@ -19,9 +19,9 @@ const FOLLOWER_PATH = "/health";
  * connection breaks. Rejects with the connection's error or the signal's reason; even then the daemon completes the
  * call.
  *
- * Normally Go cancels a request when its client disconnects, and the daemon then leaves an instance Paused forever
- * (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has read a byte that
- * follows the request (net/http/server.go:701-739).
+ * Normally the daemon's HTTP server (of Go) cancels a request when its client disconnects, and the daemon then leaves
+ * an instance Paused forever (hypeman 8853445, lib/instances/standby.go:165). But the server stops watching for a
+ * disconnect once it has read a byte that follows the request (net/http/server.go:701-739).
  *
  * Therefore a `GET /health` follows each request in the same write. The answer to this GET is not read, so each call
  * uses a connection of its own. Two requests in one write require HTTP/1.1, so the TLS handshake negotiates HTTP/1.1.
@@ -48,8 +48,9 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
 }
 
 /**
- * Sends a request body that is a stream. The `GET /health` that follows the request is sent together with the body's
- * last chunk. Stops early if the daemon answers before the end of the body.
+ * Sends a request whose body is a stream. Holds back the body's last chunk, because the end of the request must be sent
+ * in the same write as the `GET /health` that follows the request (see `lastingFetch`). Stops early if the daemon
+ * answers before the end of the body.
  */
 async function streamed(request: ClientRequest, body: ReadableStream<Uint8Array>, url: URL): Promise<void> {
   let last: Uint8Array | undefined;

@@ -167,7 +167,10 @@ function isObject(value: unknown): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Whether JSON can express the spec. JSON.stringify would write null for NaN and Infinity, and so set the default. */
+/**
+ * Whether JSON can express the spec. JSON.stringify would write null for NaN and Infinity, which would stand for the
+ * default value.
+ */
 function isSpec(value: unknown): boolean {
   if (!isObject(value)) return false;
   const parts: unknown[] = Object.values(value as object);

@@ -34,7 +34,8 @@ export function filterLink(
   const count = new Int32Array(answers);
   port1.on("message", (entries: readonly OfferedEntry[]) => {
     choose(entries).then((chosen) => {
-      // Post the message before waking up the other thread: it reads the message at once, without waiting for it.
+      // Post the message before waking up the other thread, because that thread then reads the message without waiting
+      // for one.
       port1.postMessage(chosen);
       Atomics.add(count, 0, 1);
       Atomics.notify(count, 0);

@@ -51,7 +51,7 @@ export interface EntryRecord extends TarHeader {
 export interface Batch {
   readonly bytes: ArrayBuffer;
   readonly sizeBytes: number;
-  /** True if the memory contains the content of one "data" record instead of records. */
+  /** True if the memory is the content of a "data" record, without the record's header, instead of whole records. */
   readonly isData?: boolean;
 }
 

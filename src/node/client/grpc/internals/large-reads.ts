@@ -30,7 +30,7 @@ interface OnRead {
 export class LargeReads {
   readonly #free: ArrayBufferLike[] = [];
 
-  /** Makes a socket read into the large buffers. Its stream interface stays the same. */
+  /** Makes a socket read into large buffers. Programs use the socket as an ordinary stream all the same. */
   begin(socket: Socket): void {
     const inside = socket as unknown as OnRead;
     const { _handle: handle } = inside;

@@ -33,9 +33,9 @@ export class BridgeLink implements Link {
     // Do not print the value of the variable in the message, because it may be a secret.
     for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
     const accepted = (socket: Socket): void => {
-      // Until the agent answers, the failure of a connection is that the command does not answer. If an earlier command
-      // has ended with a failure, keep that failure instead, because it says more: grpc-js soon starts the next
-      // command, which has printed nothing yet.
+      // Until the agent answers, report that the command does not answer. But keep the failure of an earlier command,
+      // if there is one, because it says more than this: grpc-js soon starts the next command, which has printed
+      // nothing yet.
       this.#failure ??= bridgeFailed(`the bridge command ${program} does not answer`);
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;

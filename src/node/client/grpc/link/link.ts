@@ -84,5 +84,5 @@ export type ConnectOptions = TcpOptions | UnixSocketOptions | BridgeOptions;
 /** The agent's default port in a sandbox, as the substrate contract defines it. */
 export const DEFAULT_PORT = 7071;
 
-/** The name in the certificates that `guestctl issue` creates. */
+/** The server name in the certificates that `guestctl issue` creates. */
 export const DEFAULT_SERVER_NAME = "guest-agent";

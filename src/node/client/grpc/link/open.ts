@@ -35,8 +35,8 @@ const OPTIONS: ChannelOptions = {
   // Do not let grpc-js retry, because it could run a command twice. The class Channel repeats the calls that are safe
   // to repeat.
   "grpc.enable_retries": 0,
-  // Do not share connections between clients with the same address: a new instance may have the address of an old one,
-  // but never its credentials.
+  // Do not let clients with the same address share a connection. A new instance may have the address of an old one, but
+  // it has different credentials.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
   // By default, grpc-js waits a second before it tries to connect again. A sandbox boots in tens of milliseconds, so a

@@ -18,9 +18,9 @@ export interface PrivateListener {
  * Listens on a private unix socket, which grpc-js dials if it cannot dial the agent itself. The caller then joins each
  * accepted connection to the agent in its own way. Neither the listener nor its connections keep this process alive.
  *
- * @param name part of the directory's name
- * @param code error code if the socket cannot listen. This function throws a GuestError with this code if it cannot
- *   create the directory, and passes a cause with this code to `failed` for later failures
+ * @param name part of the name of the socket's directory
+ * @param code error code of both possible failures: if the directory cannot be created, this function throws a
+ *   GuestError; if the socket cannot listen, it calls `failed` later
  */
 export function listenPrivately(
   name: "bridge" | "dial",

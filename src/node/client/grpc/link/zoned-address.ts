@@ -2,7 +2,7 @@ import { networkInterfaces } from "node:os";
 import { type ChannelOptions, experimental, Metadata, status } from "@grpc/grpc-js";
 import { DEFAULT_SERVER_NAME } from "./link.ts";
 
-/** A grpc-js target with this scheme is `[ADDRESS%ZONE]:PORT`, an IPv6 address with its zone (RFC 4007). */
+/** Scheme of grpc-js targets that have an IPv6 address with a zone (RFC 4007), such as `zoned:[fe80::1%eth0]:7071`. */
 const SCHEME = "zoned";
 const TARGET = /^\[(.+%.+)\]:(\d+)$/;
 
@@ -19,7 +19,7 @@ class ZonedResolver implements experimental.Resolver {
     this.#listener = listener;
   }
 
-  /** Authority (the `:authority` header) of the calls. The option of the channel with the server name takes precedence. */
+  /** Authority (the `:authority` header) of calls, unless the channel has the option `grpc.default_authority`. */
   static getDefaultAuthority(): string {
     return DEFAULT_SERVER_NAME;
   }
