@@ -144,7 +144,7 @@ function rounded(ms: number): number | null {
 /** If a guest's clock changes by more than this relative to the host's clock, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
-/** What `changesIn` compares the next check with. */
+/** What earlier checks have found. `changesIn` compares the next check with it. */
 export interface Seen {
   /** The last answer. It may be old. */
   readonly answer?: HealthAnswer;

@@ -38,7 +38,7 @@ const ERRNOS: ReadonlyMap<string, string> = new Map([
 const NONE = Buffer.alloc(0);
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** What the functions that read a directory tree of the sandbox require. */
+/** Parameters of the functions that read a directory tree of the sandbox. */
 export interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip" | "skipUnnamed">;

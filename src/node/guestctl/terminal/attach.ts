@@ -86,7 +86,7 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
 /** Tracks the terminal modes that a command has changed. They are restored on disposal. */
 interface FollowedModes extends Disposable {
   undo(): void;
-  /** Forgets the changes, so that the disposal does not restore the modes. Called when the command has ended by itself. */
+  /** Forgets all changes, so that the disposal restores nothing. Called when the command has ended by itself. */
   keep(): void;
 }
 
@@ -119,7 +119,7 @@ function connectionLost(cause: GuestError): GuestError {
   });
 }
 
-/** Copies with backpressure. If the local stream is closed, discards the rest, because the command must not block. */
+/** Copies a stream with backpressure. If `to` fails, discards further data, so that the command never blocks. */
 async function copy(from: Readable, to: Writable): Promise<void> {
   const discard = (): unknown => from.resume();
   to.on("error", discard);

@@ -55,7 +55,7 @@ export interface Batch {
   readonly isData?: boolean;
 }
 
-/** What a record contains about its entry. */
+/** The properties of an entry that its record contains. */
 type Head = TarHeader & { readonly sparse?: boolean | undefined };
 
 /** Collects records in memory that can be transferred to another thread. */
@@ -191,7 +191,7 @@ export class BatchReader {
   }
 }
 
-/** The fields of a record that is not an entry. */
+/** Default properties of a record that describes no entry, such as a record of content. */
 export const NO_ENTRY: Head = { type: "file", name: NONE, linkTarget: NONE, mode: 0, size: 0, mtimeSeconds: 0 };
 
 function dataRecord(data: Buffer): EntryRecord {

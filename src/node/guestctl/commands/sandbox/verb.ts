@@ -19,7 +19,7 @@ import { NODE_OPTIONS, type NodeValues, openNode, SandboxProgress, unbroken } fr
 
 const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
 
-/** What a command of `guestctl sandbox` receives when it runs. */
+/** The arguments and objects that a command of `guestctl sandbox` gets when it runs. */
 export interface VerbCall<Own extends Options> extends Parsed<Own & typeof NODE_OPTIONS> {
   readonly node: Sandboxes;
   readonly host: Host;
