@@ -93,7 +93,7 @@ ${PERSON} commit -qm third && git push -q`);
     await shell(`${through}\ncd project && git fetch && git merge -q --ff-only origin/main`);
     assert.equal(await subjectOf("project"), "third");
   });
-  test("git clone fails and names a repository that is missing in the sandbox", async () => {
+  test("git clone over `rsh` fails and names the missing repository", async () => {
     await assert.rejects(shell(`${through}\n${clone.replaceAll("project", "absent")}`), /absent.git/);
   });
 

@@ -80,7 +80,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("with /proc and /dev, `check` reports only capabilities and clock as limited", () => {
+  test("if /proc and /dev exist, `check` finds only capabilities and clock limited", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 

@@ -138,7 +138,7 @@ describe("the script for a Paused instance", () => {
   test("the documented rescue script saves a paused guest that was never suspended", () =>
     saves(async () => undefined));
 
-  test("the documented rescue script saves a guest that QEMU continued after suspension", () =>
+  test("the documented rescue script saves a guest that QEMU resumed after suspension", () =>
     saves(async (instance) => {
       await instance.suspend();
       await qmp(instance.path, { execute: "cont" });

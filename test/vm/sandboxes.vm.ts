@@ -193,7 +193,7 @@ describe("the life of a sandbox", () => {
     assert.equal(qemusBelow(daemon.state).length, 3);
   });
 
-  test("without a freeze, a snapshot's fork still reads only its own secrets", async () => {
+  test("a fork of an unfrozen snapshot reads only its own secrets", async () => {
     await node.snapshot("box", { name: "running", freeze: "off" });
     await node.fork("running", { name: "fork-3", env: { API_KEY: "key-of-fork-3" }, acceptUnfrozen: true });
     using guest = await dial("fork-3");

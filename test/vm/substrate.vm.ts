@@ -53,7 +53,7 @@ describe("a guest as the substrate boots it", () => {
     while ((await print(client, `busybox ls -d ${directories} 2> /dev/null`)) !== "") await pause(50);
   });
 
-  test("the agent uses a new token from a read-only volume's writable overlay", async () => {
+  test("a new token in a read-only volume's overlay replaces the old token", async () => {
     using client = stage.client();
     await client.files.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
     stage.guest.token = NEW_TOKEN;

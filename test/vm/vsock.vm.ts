@@ -29,7 +29,7 @@ describe("the vsock port of an agent that also listens on TCP", () => {
       await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
     });
 
-  test("a command's environment has no SVC_ variable if the agent listens on vsock", async () => {
+  test("a command inherits no SVC_ variable from an agent on vsock", async () => {
     using client = stage.client();
     const { stdout } = await client.run(["/bin/busybox", "env"]);
     assert.doesNotMatch(stdout, /SVC_/);

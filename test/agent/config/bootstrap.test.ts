@@ -299,7 +299,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
 describe("unknownVariables", () => {
   const found = (...entries: readonly string[]) => unknownVariables(entries.map((entry) => Buffer.from(entry)));
 
-  test("unknownVariables suggests the variable that differs by one or two letters", () => {
+  test("unknownVariables suggests a known variable that differs by one or two letters", () => {
     assert.deepEqual(found("SVC_GEUST_PORT=secret", "SCV_GUEST_PORT=1", "SVC_TLS_CERTFILE=/x", "SVC_LOGLEVE=debug"), [
       { name: "SVC_GEUST_PORT", meant: "SVC_GUEST_PORT" },
       { name: "SCV_GUEST_PORT", meant: "SVC_GUEST_PORT" },

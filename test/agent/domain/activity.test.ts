@@ -37,7 +37,7 @@ describe("the end of a cut attachment does not update last_user_activity", () =>
     assert.equal(activeAgoMs(), 2_000);
   });
 
-  it("cut() records user activity only if the attachment began after the restore", () => {
+  it("cut() records user activity only for an attachment begun after the restore", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     clock.pass(2_000);
@@ -116,7 +116,7 @@ describe("a clock that is stepped", () => {
 });
 
 describe("a clock that had never been set", () => {
-  it("setting the clock forward shifts activity timestamps only if it was unset", () => {
+  it("only the first setting of a clock shifts the activity timestamps", () => {
     for (const [setSinceMs, agoMs] of [
       [1_700_000_000_000, 2_000],
       [1_000, 1_800_000_000_000 - 3_000],

@@ -65,7 +65,7 @@ test("a buffer pool that is mostly in use hands out smaller buffers", () => {
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
-  it("an Allowance evicts idle shares only if that frees enough room", () => {
+  it("an Allowance evicts idle shares only if eviction frees enough room", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>
@@ -82,7 +82,7 @@ describe("an allowance", () => {
     assert.deepEqual(lost, ["idle"]);
   });
 
-  it("an evicted share of an Allowance ignores progress() and set()", () => {
+  it("after an Allowance evicts a share, progress() and set() have no effect", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>

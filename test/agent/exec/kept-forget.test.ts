@@ -124,7 +124,7 @@ describe("an exec that is to be replaced", () => {
     assert.equal((await listExecs(agent)).length, 1);
   });
 
-  it("a client attached to a replaced exec still reads all of its output", async () => {
+  it("after an exec is replaced, its attached client still reads all output", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const keeping = { name: "old", bufferBytes: UNREAD_BYTES };
     using first = await keep(agent, { args, keep: keeping });

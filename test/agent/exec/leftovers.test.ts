@@ -110,7 +110,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.deepEqual([leftoversEnded, leftoversUnknown], [0, false]);
   });
 
-  it("EndExec does not end leftovers of a replaced or forgotten command", async () => {
+  it("EndExec does not kill processes left by a replaced or forgotten command", async () => {
     const [first = 0] = await leftBy("name", "setsid sleep 1000 > /dev/null & echo $!");
     const execId = (await keptCommand(agent, "name"))?.execId ?? "";
     using second = await keep(agent, { args: ["sleep", "1001"], keep: { name: "name", replaceEnded: true } });

@@ -31,7 +31,7 @@ describe("exec on pipes", () => {
       assert.deepEqual([exit.code, exit.signal, exit.timedOut], [128 + number, number, false]);
     }
   });
-  it("a command echoes input while both directions stay open", async () => {
+  it("a command's output arrives while its standard input is still open", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["cat"], stdin: true }).stdin("ping\n");
     await stream.until("ping\n");

@@ -84,7 +84,7 @@ describe("contract: last_user_activity", () => {
 });
 
 describe("contract: idle_declared", () => {
-  it("Health has `idle_declared` only after DeclareIdle, equal to the returned `declared_at`", async () => {
+  it("Health returns `idle_declared` only after DeclareIdle, with the time that DeclareIdle returned", async () => {
     await using own = await startAgent();
     assert.equal((await health(own)).idleDeclared, undefined);
     const activity = ms((await health(own)).lastUserActivity);

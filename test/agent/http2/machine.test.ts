@@ -80,7 +80,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(new Set(turns.slice(0, 6)), new Set([1, 3, 5, 7, 9, 11]), "everybody's comes before a second one");
   });
 
-  test("after stream windows shrink, each stream may still receive half a window", () => {
+  test("after stream windows shrink, each stream keeps at least half a window", () => {
     const peer = new Machine();
     const count = 80;
     for (let index = 0; index < count; index++) {

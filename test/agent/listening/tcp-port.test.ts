@@ -26,7 +26,7 @@ describe("a TCP port", () => {
   });
 
   test(
-    "listenTcp fails with ALREADY_EXISTS if the port's IPv6 half is taken",
+    "listenTcp fails with ALREADY_EXISTS if the port is used on IPv6",
     { skip: !HAS_IPV6 && "needs IPv6" },
     async () => {
       await using other = await listener(undefined, { host: "::1", port: 0, ipv6Only: true });

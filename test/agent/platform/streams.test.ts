@@ -206,7 +206,7 @@ test("a filled output pipe is widened to 256 KiB", async () => {
   closeSync(theirs);
 });
 
-test("WidePipes widens at most 32 pipes at once; forget() makes room", () => {
+test("WidePipes widens at most 32 pipes until forget() releases one", () => {
   const pipes = Array.from({ length: 33 }, () => pipe(true));
   const wide = new WidePipes(addon);
   const widened = pipes.map(([fd]) => wide.widen(fd));

@@ -128,7 +128,7 @@ describe("ListProcesses", () => {
     }
   });
 
-  it("ListProcesses lists an ended kept command's leftovers with the command's name", async (t) => {
+  it("ListProcesses names the ended kept command that left a process behind", async (t) => {
     if (lacksCgroups(t, agent)) return;
     const leaving = ["sh", "-c", "setsid sleep 1004 > /dev/null & echo $!"];
     const ended = await client.run(leaving);

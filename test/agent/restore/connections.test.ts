@@ -116,7 +116,7 @@ function ms(time: Date | undefined): number {
 }
 
 describe("commands that a restore ends", () => {
-  it("commands that a restore ends do not count as user activity", async () => {
+  it("commands ended by a restore do not count as user activity", async () => {
     await using agent = await startAgent();
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; exec sleep 1000"] });

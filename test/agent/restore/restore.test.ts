@@ -258,7 +258,7 @@ describe("a rehearsal of the restore steps", () => {
     assert.equal(addon.setRealtimeNs(-1n), -EINVAL);
   });
 
-  it("rehearsing restore steps does not wait for a hung file system", async () => {
+  it("a restore rehearsal does not wait for a hung file system", async () => {
     const { parts, events } = setup({ renew: () => new Promise(() => {}) });
     await rehearsedDuties(parts).run(request(), call());
     assert.equal(events.at(-1), "timers");

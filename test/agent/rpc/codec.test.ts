@@ -90,7 +90,7 @@ test("bytesFieldFrame does not copy a large payload", () => {
   assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
 });
 
-test("tryBytesField returns undefined for unusual messages and rejects damaged ones", () => {
+test("tryBytesField decodes only a single bytes field and rejects damaged messages", () => {
   const frame = { case: "stdin", value: Buffer.from("abc") } as const;
   const stdin = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
   const others: readonly Uint8Array[] = [

@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a failed call whose client does not read", () => {
-  test("a failed call without a half-sent message sends its status at once", async () => {
+  test("a failed call that sent no data sends its status at once", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

@@ -220,7 +220,7 @@ describe("gRPC on the wire", () => {
     assert.equal(begun, 0);
   });
 
-  test("a service is loaded again after its first load failed", async () => {
+  test("if loading a service fails, the next call loads the service again", async () => {
     let loads = 0;
     await using rig = await start((router) =>
       router.registerLazy("svc.guest.v1alpha1.GuestAgent", async () => {

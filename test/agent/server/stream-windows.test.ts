@@ -53,7 +53,7 @@ describe("the flow-control windows of a connection", () => {
     assert.deepEqual(rig.received().toSorted(), expected.toSorted());
   });
 
-  test("after a stream window change, the next one waits for the client's acknowledgement", async () => {
+  test("stream windows change again only after the client acknowledges the last change", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial(rig.server, { acknowledges: false });
     const content = Buffer.alloc(40 * KIB);

@@ -90,7 +90,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.seen("KEY"), "by itself");
   });
 
-  it("a changed spec file applies to ready_cmd", async () => {
+  it("after a spec file changes, ready_cmd gets the new variables", async () => {
     await using guest = await Guest.start();
     await guest.agent[Symbol.asyncDispose]();
     const ready = { ready_cmd: { args: ["sh", "-c", '[ "$KEY" = new ]'], interval_ms: 20 } };
@@ -266,7 +266,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("an expired freeze kills a session with a refused spec despite `keepFrozen`", async (t) => {
+  it("a `keepFrozen` session whose spec was refused is killed at freeze expiry", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

@@ -195,7 +195,7 @@ describe("a freeze that waits for a starting command", () => {
     assert.deepEqual(events, ["ready_cmd", "started", "memory, running"]);
   });
 
-  it("a freeze that waits for a starting command is abandoned when the session must end", async () => {
+  it("a termination signal cancels a freeze that waits for a starting command", async () => {
     const { begin, freeze, state } = setup();
     const started = Promise.withResolvers<void>();
     const start = freeze.admit(() => started.promise);
@@ -236,7 +236,7 @@ describe("a timer of the session", () => {
     assert.deepEqual(due, ["meanwhile", "before"]);
   });
 
-  it("an overdue session timer fires when the next timer does", () => {
+  it("an overdue session timer fires together with the next timer", () => {
     const timers: (() => void)[] = [];
     let nowMs = 0;
     const sessionClock = new SessionClock(

@@ -404,7 +404,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.deepEqual(await freeze(client), [true, ""]);
   });
 
-  it("a freeze counts the processes blocked in the kernel and names eight", NEEDS_FUSE, async () => {
+  it("a freeze counts ten processes blocked in the kernel and names eight", NEEDS_FUSE, async () => {
     await using mounted = await testDirectory();
     await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
     let said = "";

@@ -11,7 +11,7 @@ async function rowOf(attack: Attack["run"], answerLimitMs: number): Promise<Abus
   return rows[0];
 }
 
-it("the abuse test reports an attack that leaves Health unanswered", async () => {
+it("the abuse test reports a failure if Health gets no answer", async () => {
   const row = await rowOf(async ({ agent }) => {
     process.kill(agent.pid, "SIGSTOP");
     await delay(5_000);
@@ -21,7 +21,7 @@ it("the abuse test reports an attack that leaves Health unanswered", async () =>
   assert.equal(row?.problem, "Health got no answer within 0.5 s");
 });
 
-it("the abuse test reports an attack that kills the agent", async () => {
+it("the abuse test reports a failure if an attack kills the agent", async () => {
   const row = await rowOf(async ({ agent }) => {
     process.kill(agent.pid, "SIGKILL");
     await agent.exited;

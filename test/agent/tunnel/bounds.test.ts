@@ -157,7 +157,7 @@ describe("the bounds of tunnels", () => {
     for (const tunnel of [other, down, up]) tunnel.destroy();
   });
 
-  it("200 stalled tunnels do not delay the other 56", async () => {
+  it("199 stalled tunnels do not delay 57 other tunnels", async () => {
     await using own = await startAgent();
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);

@@ -116,7 +116,7 @@ describe("WaitForPort", () => {
     await once(await server.next(), "end");
   });
 
-  it("a WaitForPort of 1 ms finds a listener despite 100 other waits", async () => {
+  it("WaitForPort with a 1 ms timeout works despite 100 other waiting calls", async () => {
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
     const others = Array.from({ length: 100 }, () => client.ports.waitFor(absent, { timeoutMs: LONG_MS }));

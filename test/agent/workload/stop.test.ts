@@ -83,7 +83,7 @@ describe("a stop below the launcher as subreaper", () => {
   const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 
-  it("a stopping agent gives doubly forked daemons their grace period", async () => {
+  it("a stopping agent gives daemons that forked twice time to clean up", async () => {
     const output = join(directory, "daemon");
     const daemon = `trap 'sleep 0.3; echo cleaned up >> "$0"; exit' TERM; echo up > "$0"; while :; do sleep 0.05; done`;
     await using agent = await startAgent({
@@ -134,7 +134,7 @@ describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () =>
 const exit = (code: number) => ({ code, signal: 0, coreDumped: false });
 const death = (signal: number) => ({ code: 128 + signal, signal, coreDumped: false });
 
-test("describeEnd names the cause of a workload's end as far as known", () => {
+test("describeEnd says why a workload ended, if the cause is known", () => {
   for (const [said, ...of] of [
     ["exited with status 0", exit(0), false, undefined],
     ["exited with status 3", exit(3), undefined, undefined],

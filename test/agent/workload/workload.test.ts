@@ -155,7 +155,7 @@ describe("a misspelt variable", () => {
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
-  it("an unknown SVC_ variable that resembles no known one is logged by name", async () => {
+  it("an unknown SVC_ variable is logged by name, without its value", async () => {
     await using agent = await startAgent({ env: { SVC_OF_THE_IMAGE: "secret marker" } });
     const { level, name } = await agent.logged("variable_ignored");
     assert.deepEqual([level, name], ["info", "SVC_OF_THE_IMAGE"]);

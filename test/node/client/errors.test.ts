@@ -31,7 +31,7 @@ function failed(code: status, details: string, call: Partial<Parameters<typeof g
 }
 
 describe("guestError", () => {
-  test("guestError returns the status name and, as cause, grpc-js's error", () => {
+  test("guestError sets the status name, and grpc-js's error as the cause", () => {
     const error = failed(status.NOT_FOUND, "no such thing");
     assert.deepEqual(
       [error.name, error.status, error.code, error.message],

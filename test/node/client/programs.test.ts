@@ -61,7 +61,7 @@ describe("programs of a user", () => {
     assert.deepEqual((await client.files.readdir(guest)).toSorted(), ["dist", "src"]);
   });
 
-  it("a program relays a terminal over the messages of a web socket", async () => {
+  it("a program connects a web socket to a terminal in a sandbox", async () => {
     const socket = new EventEmitter<{ message: [text: string] }>();
     let screen = "";
     const serve = async (send: (text: string) => void): Promise<number> => {

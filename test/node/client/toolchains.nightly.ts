@@ -153,7 +153,7 @@ pool [20,"JOB 19"]`;
     return (await execa(file, args, { cwd: installed.directory, env })).stdout;
   };
 
-  test("example programs that use the client run on this machine's Node", async () => {
+  test("example programs that use the client run on the installed Node version", async () => {
     assert.equal(await programs(node, "programs.js"), PRINTED);
   });
 

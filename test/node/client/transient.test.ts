@@ -27,7 +27,7 @@ describe("isTransient", () => {
     test(`isTransient is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
   for (const [title, parts] of permanent)
     test(`isTransient is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
-  test("mayContinue equals isTransient, but is false while the agent shuts down", () => {
+  test("except for SHUTTING_DOWN errors, mayContinue returns the same as isTransient", () => {
     const isBoth = ([, parts]: (typeof transient)[number]): boolean =>
       mayContinue(new GuestError({ ...parts, message: "" }));
     assert.deepEqual(

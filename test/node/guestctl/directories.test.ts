@@ -189,7 +189,7 @@ const copyParts = (toSandbox: GuestClient): CopyParts => {
 };
 
 describe("a file copied into a directory of the sandbox", () => {
-  it("`cp` never retries a refused write without the protection of `beneath`", async () => {
+  it("when the agent refuses a write, `cp` does not retry without `beneath`", async () => {
     await writeFile(directory.at("local"), "of the host");
     await writeFile(directory.at("outside"), "of another");
     await mkdir(directory.at("named"));

@@ -83,7 +83,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("if SIGINT ended its command, `exec` also terminates itself by SIGINT", async () => {
+  test("if SIGINT ends the command, `exec` also terminates itself by SIGINT", async () => {
     for (const option of ["", "--json"]) {
       const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
       const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });
@@ -94,7 +94,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("when a signal ends guestctl, its shared stdout pipe becomes blocking again", async () => {
+  test("a signal that ends guestctl leaves its stdout pipe in blocking mode", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
     const line = `mkfifo go && { ${writers}; } | { ${reader}; }`;

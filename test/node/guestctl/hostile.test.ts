@@ -138,7 +138,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("`cp` skips shrinking files; in an archive, it pads them with zeros", async () => {
+  it("`cp` omits a file that shrinks, but zero-pads it in an archive", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],

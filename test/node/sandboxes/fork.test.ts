@@ -112,7 +112,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("`resume` accepts `env` after `sweep` has completed an interrupted boot", async () => {
+  test("after `sweep` completes an interrupted boot, `resume` accepts `env`", async () => {
     await sharedNode.create({ image: IMAGE, name: "booted", process });
     await sharedNode.stop("booted");
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });
@@ -147,7 +147,7 @@ describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, ()
 });
 
 describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPACES, () => {
-  it("`fork` fails with SIBLING_RUNNING if a running sibling has its vsock CID", async (place) => {
+  it("`fork` fails with SIBLING_RUNNING while a sibling uses the same vsock CID", async (place) => {
     const { node, substrate } = place;
     substrate.rules.forks = "qemu";
     await node.snapshot("box", { name: "taken" });

@@ -90,7 +90,7 @@ class Box implements AsyncDisposable {
 }
 
 describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
-  test("a session stays frozen from the PRE_SNAPSHOT hook to its restore steps", async (t) => {
+  test("a session stays frozen during suspension until the restore steps have run", async (t) => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node, substrate } = box;

@@ -246,7 +246,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
     await node.remove("old");
   });
 
-  test("`sweep` removes orphaned ingresses, but another journal's only with `takeOver`", async () => {
+  test("without `takeOver`, `sweep` removes only its own journal's orphaned ingresses", async () => {
     const port = await another;
     await node.publish("box", 80, HOSTNAME, { listenPort: port });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});

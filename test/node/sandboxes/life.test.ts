@@ -92,7 +92,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("`snapshot` resumes its source and stores the snapshot's keys as tags", async () => {
+  test("`snapshot` resumes the suspended sandbox and tags the snapshot with its keys", async () => {
     const epochMs = (await node.get("box")).runEpochMs ?? 0;
     const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);

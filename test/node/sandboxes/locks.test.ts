@@ -34,7 +34,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("after lockTimeoutMs, SANDBOX_BUSY names the process, its operation and its start", async () => {
+  test("SANDBOX_BUSY names the operation in progress, its process and its start time", async () => {
     await using substrate = await HttpSubstrate.start();
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });

@@ -55,7 +55,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("ENV_NOT_TAKEN contains the agent's reason even if its log line arrives late", async ({ node, substrate }) => {
+  it("ENV_NOT_TAKEN quotes the agent's reason even if the log arrives late", async ({ node, substrate }) => {
     await node.standby("box");
     let readings = 0;
     substrate.edits.set("GET /instances/{id}/logs", ({ values }: Events) => {

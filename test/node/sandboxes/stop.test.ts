@@ -17,7 +17,7 @@ const CLEANS_UP = {
 };
 
 describe("stop", NEEDS_NAMESPACES, () => {
-  test("`stop` waits for the workload's whole grace period, beyond the daemon's limit", async () => {
+  test("`stop` waits for a grace period longer than the daemon's own limit", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ image: IMAGE, name: "box", process: CLEANS_UP });

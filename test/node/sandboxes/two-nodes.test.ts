@@ -91,7 +91,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
   });
 
-  it("a failed `create` does not adopt another node's sandbox of that name", async ({ substrate }) => {
+  it("a failed `create` does not adopt a same-named sandbox of another node", async ({ substrate }) => {
     const directory = join(substrate.stateDirectory, "../second-state");
     using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);

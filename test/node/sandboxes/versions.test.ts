@@ -143,7 +143,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     await assertAnswers(older, "again");
   });
 
-  test("`sweep` keeps an old agent's volume if a new sandbox uses it meanwhile", async () => {
+  test("`sweep` keeps an old agent volume that `create` mounts during the sweep", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;

@@ -345,7 +345,7 @@ async function described(received: ReceivedEntry | undefined): Promise<string> {
   return fields.map(String).join(" ");
 }
 
-it("readLocal yields the same entries with and without a thread", async () => {
+it("readLocal yields the same entries in a worker thread and without one", async () => {
   await using directory = await testDirectory();
   const root = directory.at("root");
   await mkdir(`${root}/sub/excluded`, { recursive: true });

@@ -48,7 +48,7 @@ describe("prebuilt descriptors in the bundle", () => {
     for (const file of files) assert.deepEqual(encodeFile(ready(file)), encodeFile(file));
   });
 
-  test("prebuilt descriptors encode and decode the same bytes and JSON", () => {
+  test("prebuilt and generated descriptors produce the same bytes and JSON", () => {
     const samples: readonly (readonly [DescMessage, JsonValue])[] = [
       [
         ProcessSchema,

@@ -195,7 +195,7 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
   });
 
-  it("WriteTree rejects a request that reports a completely sent file as failed", async () => {
+  it("WriteTree rejects a failure report for a file that was sent completely", async () => {
     const header = { path: Buffer.from(newDirectory()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });

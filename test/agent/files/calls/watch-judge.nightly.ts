@@ -68,7 +68,7 @@ async function judge(
 }
 
 describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
-  it("a copy updated by watch events matches its directory after 10,000 random operations", async (t) => {
+  it("watch events keep a copy up to date during 10,000 random operations", async (t) => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     const [root, outside] = [directory.at("watched"), directory.at("outside")];
@@ -77,7 +77,7 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
     await judge(t, agent, root, () => run(program, args));
   });
 
-  it("a copy updated by watch events matches its directory after git checkouts", async (t) => {
+  it("watch events keep a copy up to date during git checkouts", async (t) => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     const git = (...args: string[]): Promise<unknown> => run("git", ["-C", directory.path, ...args]);
@@ -89,7 +89,7 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
     });
   });
 
-  it("a copy updated by watch events matches its directory after npm install", async (t) => {
+  it("watch events keep a copy up to date during npm install", async (t) => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     const packages = ["one", "two", "three"].map((name) => {
@@ -110,7 +110,7 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
     });
   });
 
-  it("a copy updated by watch events matches its directory after a build with make", async (t) => {
+  it("watch events keep a copy up to date during a make build", async (t) => {
     await using agent = await startAgent();
     await using directory = await testDirectory();
     mkdirSync(directory.at("src"));

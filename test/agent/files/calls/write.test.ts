@@ -225,7 +225,7 @@ describe("WriteFile", () => {
 });
 
 describe("new files", () => {
-  it("a new file belongs to the workload's user in the sandbox", NEEDS_ROOT, async () => {
+  it("WriteFile gives a new file the workload's user and group by default", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "daemon:games" } });
     using calls = new FileCalls(other);
     await calls.write({ path: directory.at("users/own"), createParents: true }, "x");

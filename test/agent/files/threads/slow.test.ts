@@ -152,7 +152,7 @@ describe("calls of many kinds to a disk that does not answer", NEEDS_FUSE, () =>
     for (const file of stuck) await file.close();
   });
 
-  it("fsyncs of two stuck disks do not block those of a third", async () => {
+  it("fsyncs that hang on two disks do not block a third disk", async () => {
     await using directory = await testDirectory();
     await using one = await fuseMount("hanging_mount", directory.at("one"), ["late"]);
     await using other = await fuseMount("hanging_mount", directory.at("other"), ["late"]);

@@ -206,7 +206,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("while a process found earlier is alive, /proc is not read again", async () => {
+  it("emptyWithin does not read /proc again while a known process is alive", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;

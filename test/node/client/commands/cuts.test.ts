@@ -159,7 +159,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 }
 
 describe("workloadOutput", () => {
-  test("workloadOutput loses no bytes across lost connections and a change of client", async () => {
+  test("workloadOutput loses no bytes when connections break or the client changes", async () => {
     const go = join(directory, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({
@@ -201,7 +201,7 @@ describe("workloadOutput", () => {
     assert.ok(events.filter((kind) => kind === "disconnected").length > 2, events.join());
   });
 
-  test("workloadOutput fails for an old agent, output without `keep`, or unknown execId", async () => {
+  test("workloadOutput fails for an old agent, unkept output, or an unknown execId", async () => {
     await using released = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.2.0",

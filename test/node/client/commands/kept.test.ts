@@ -521,7 +521,7 @@ describe("a kept command", () => {
     assert.equal((await command.wait()).exitCode, 3);
   });
 
-  test("forget() rejects if the `connectOptions` callback fails, and can be called again", async () => {
+  test("if the `connectOptions` callback fails, forget() rejects and can be retried", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;

@@ -73,7 +73,7 @@ describe("callbacks and check of a started command", () => {
     }
   });
 
-  test("an error that onStdout throws after the command's exit also rejects wait()", async () => {
+  test("wait() rejects with an error that onStdout throws after the command's exit", async () => {
     const own = new RangeError("late");
     const onStdout = async (): Promise<never> => {
       await started.started;

@@ -66,7 +66,7 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
   });
 
-  test("after one vsock+unix client cancelled a command, a new client can connect", async () => {
+  test("after a vsock+unix client cancels its command, a new client can connect", async () => {
     await using device = await vmm();
     {
       using client = connect(options(device.address));
