@@ -45,7 +45,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   internal_error:
     "The agent has a bug; `error` has the stack. The call or connection ends. If more than 50 such errors occur in a burst, the agent exits with 70.",
   kept_pipe_closed:
-    "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the command that ended first.",
+    "Ended commands have left too many output pipes, which their [background processes](run.md#background-processes-of-a-command) still use. The agent closed the output pipe of the command that ended first.",
   launcher_reaped: "The launcher reaped an orphan or the agent. Level: debug.",
   launcher_signal:
     "The launcher got a signal, and forwards it to the agent. `sender` is the process id of the sender, or 0 if the kernel sent the signal. Level: debug.",
@@ -76,9 +76,9 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   thawed_without_duties:
     "The session thawed without restore steps, because `freeze_ms` had passed (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
   variable_ignored:
-    "The environment has an unknown variable (`name`) whose name begins with `SVC_`. The agent knows no variable with a similar name.",
+    "The agent ignores the variable `name` of its environment. The variable begins with `SVC_`, but the agent has no variable with this name or a similar name.",
   variable_misspelt:
-    "The environment has an unknown variable (`name`) whose name is similar to a variable of the agent (`meant`).",
+    "The agent ignores the variable `name` of its environment, which is probably misspelt: the agent has a variable with the similar name `meant`.",
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:

@@ -140,7 +140,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many file calls](#limits) run at once. If a call has been idle for at least 60 s, the agent ends the call that has been idle for the longest time. Otherwise the agent refuses the new call.",
+    "[Too many file calls](#limits) run at once. The call that has been idle for the longest time gets this error and ends, if it has been idle for at least 60 s. Otherwise the new call gets this error.",
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. If a call has been idle for at least 60 s, the agent ends the call that has been idle for the longest time. Otherwise the agent refuses the new call.",
+    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. The call that has been idle for the longest time gets this error and ends, if it has been idle for at least 60 s. Otherwise the new call gets this error.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

@@ -11,7 +11,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   AGENT_TOO_OLD:
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
   CPU_CLASS_MISMATCH: "The host's processor does not have the same feature flags as at the suspension.",
-  INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
+  INVALID_SPEC:
+    "A field of the request is invalid, or the agent's archive is invalid. The message names the invalid field.",
   IMAGE_NOT_READY: "The image is missing or not ready. The error's `nextStep` says what to do.",
   IMAGE_UNSUITABLE: "The image has no /bin/sh, has a WORKDIR that does not exist, or starts systemd or /sbin/init.",
   NOT_FOUND:
@@ -21,7 +22,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   PAUSED:
     "The daemon was interrupted during a suspension or restore. The daemon's operator [can save the sandbox](#what-only-the-daemons-operator-can-do).",
   SIBLING_RUNNING:
-    "Another fork of the same snapshot is running. Under QEMU, a sleeping sandbox, its forks and the forks of its snapshots cannot run at the same time.",
+    "A sandbox with the same origin is running. Under QEMU, only one of the following can run at a time: a sandbox, the forks that were made while this sandbox was asleep, and the forks of its snapshots.",
   LEFT_BEHIND:
     "The daemon was killed during a request and has left a broken record behind: a volume without its instance, an instance that the daemon lists but does not find (404), or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove such a record.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
