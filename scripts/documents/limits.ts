@@ -50,7 +50,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "arguments and variables of a command",
-    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}, where each argument or variable counts 9 bytes more than its length, for its NUL and its pointer`,
+    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}. In this sum, each argument or variable counts 9 bytes more than its length: 1 for its NUL and 8 for its pointer`,
   ],
   ["fields of a message", "A message has at most 1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
@@ -98,7 +98,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections above this limit. At its first authenticated call, a surplus connection becomes one of the ${limits.CONNECTION_LIMIT}. To make room for it, the agent takes a connection that has made no authenticated call, which becomes a surplus connection instead. If there is no such connection, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections above this limit. At its first authenticated call, a surplus connection becomes one of the ${limits.CONNECTION_LIMIT}. If no place is free, the surplus connection changes places with a connection that has made no authenticated call. If there is no such connection either, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [

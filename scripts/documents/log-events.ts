@@ -12,7 +12,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   background_failed: "A background task failed because of a bug.",
   call_failed: "A call failed because of a bug. The client got INTERNAL.",
   certificate_times_enforced:
-    "This build of the agent rejects certificates that are not valid yet by the guest's clock; the project's own builds accept such certificates. `consequence` says what does not work.",
+    "This build of the agent rejects certificates that, according to the guest's clock, are not valid yet. The project's own builds accept such certificates. `consequence` says what does not work.",
   cgroups_unavailable:
     "The guest has [no cgroups](reliability.md#finding-a-tree). `consequence` says what does not work.",
   connection_broken: "The connection broke. Level: debug.",
@@ -28,7 +28,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this event at most once in 10 s.",
   credentials_refused: "The changed token or TLS files are invalid or cannot be read. The old files stay in use.",
   credentials_renewed:
-    "The agent has read the token and TLS files again. The level of this event is `debug` if the agent read the files because of a wrong token or before a snapshot.",
+    "The agent has read the token and TLS files again. The level of this event is `debug` if the reason was a snapshot or a call with a wrong token.",
   freeze_expired:
     "The time limit `freeze_ms` of a freeze had passed. The agent killed the frozen session instead of thawing it, because the agent had [refused a spec file](snapshots.md#a-refused-spec).",
   frozen_session_kill_failed:
@@ -50,7 +50,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   launcher_signal:
     "The launcher got a signal, and forwards it to the agent. `sender` is the process id of the sender, or 0 if the kernel sent the signal. Level: debug.",
   management_listening: "The management listener accepts connections.",
-  node_warning: "Node printed a warning, which a bug of the agent caused.",
+  node_warning: "Node printed a warning, because of a bug in the agent.",
   peer_lost:
     "The agent closed the connection, because the client's kernel no longer acknowledges anything ([lost clients](reliability.md#lost-and-paused-clients)).",
   process_ended: "A child of the agent ended. Level: debug.",
@@ -74,7 +74,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   start_failed: "The workload or a listener could not be started.",
   stop_requested: "`Lifecycle.Stop` was called.",
   thawed_without_duties:
-    "The session thawed without restore steps, because `freeze_ms` had passed (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
+    "The session thawed without restore steps. The field `why` has the reason: `freeze_ms` had passed (`time_over`), a signal asked the workload to end (`signal`), or the agent is exiting (`leaving`).",
   variable_ignored:
     "The agent ignores the variable `name` of its environment. The variable begins with `SVC_`, but the agent has no variable with this name or a similar name.",
   variable_misspelt:

@@ -82,7 +82,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; `field` in the metadata names the field."],
   MALFORMED_MESSAGE: [
     ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
-    "The message is truncated, is not protobuf, or has too many fields. The status is UNIMPLEMENTED if the client sent no message or several messages to a method that takes exactly one.",
+    "The status is INVALID_ARGUMENT if the message is truncated, is not protobuf, or has too many fields. The status is UNIMPLEMENTED if the client sent no message or several messages to a method that takes exactly one.",
   ],
   MESSAGE_TOO_LARGE: [["RESOURCE_EXHAUSTED"], "The message exceeds 4 MiB."],
   MOUNT_POINT: [["FAILED_PRECONDITION"], "The path is a mount point, which cannot be removed or renamed."],

@@ -3,7 +3,7 @@ import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 /** When a method rejects with each code. Each code must have a meaning here, or the code does not compile. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
-    "The node cannot do a part of what was requested. Examples: mediated egress, a live snapshot, more resources than the host has, a hypervisor that is not installed, an operation that the hypervisor does not support. This error also occurs if the daemon drops the tags of an instance, or if the kernel does not list the processor's feature flags.",
+    "The node does not support the request. For example, the request needs mediated egress, a live snapshot or more resources than the host has, or the hypervisor is not installed or does not support the operation. This error also occurs if the daemon drops the tags of an instance, or if the kernel does not list the processor's feature flags.",
   SNAPSHOT_INVALIDATED:
     "The image from which the snapshot was made is gone: the daemon has no ready image with its digest.",
   BUNDLE_MISMATCH:

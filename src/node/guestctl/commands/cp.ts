@@ -45,7 +45,7 @@ ACLs are not copied, not even with -a.`,
     },
     "no-clobber": {
       short: "n",
-      help: "do not replace existing files and links; with this option, hard links that are copied into the sandbox become separate files",
+      help: "do not replace existing files and links, and copy hard links into the sandbox as separate files",
     },
     parents: { help: "create missing directories above the destination" },
     recursive: {
@@ -57,7 +57,7 @@ ACLs are not copied, not even with -a.`,
     exclude: {
       argument: "PATTERN",
       multiple: true,
-      help: "do not copy entries that match this pattern, either by name at any depth (node_modules, *.log) or by path (build/*.o); repeatable",
+      help: "do not copy entries whose name (node_modules, *.log; at any depth) or path (build/*.o) matches this pattern; repeatable",
     },
     "one-file-system": {
       short: "x",

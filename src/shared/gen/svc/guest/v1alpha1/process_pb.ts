@@ -60,7 +60,7 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
 
   /**
    * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After
-   * this time they get SIGKILL. If absent or 0, it is 10000.
+   * this time they get SIGKILL. 0 or absent means 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */
@@ -147,7 +147,7 @@ export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
  */
 export type KeepOutput = Message<"svc.guest.v1alpha1.KeepOutput"> & {
   /**
-   * Size of the buffer for standard output and standard error together, in bytes; at most 16 MiB. If 0, it is 1 MiB.
+   * Size of the buffer for standard output and standard error together, in bytes; at most 16 MiB. 0 means 1 MiB.
    * The agent reserves the buffer at its start. If the two streams alternate in pieces of less than 64 bytes,
    * the buffer holds less output.
    *
@@ -177,7 +177,7 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
   args: string[];
 
   /**
-   * Pause from the end of one run to the start of the next run, in milliseconds. If 0, it is 1000.
+   * Pause from the end of one run to the start of the next run, in milliseconds. 0 means 1000.
    *
    * @generated from field: uint32 interval_ms = 2;
    */
@@ -185,7 +185,7 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
 
   /**
    * Time that one run may take, in milliseconds. After this time, all processes of the run get SIGTERM, and SIGKILL two
-   * seconds later, and the run counts as exit code 124. If 0, it is 5000.
+   * seconds later, and the run counts as exit code 124. 0 means 5000.
    *
    * @generated from field: uint32 timeout_ms = 3;
    */
