@@ -20,8 +20,8 @@ import {
 } from "../../native/index.ts";
 import { matching } from "../../../shared/patterns.ts";
 import { type Change, Changes } from "../entries/changes.ts";
-import type { WatchedDirectory } from "../entries/watched-directory.ts";
-import { type Found, WatchedTree } from "../entries/watched-tree.ts";
+import type { Found, WatchedDirectory } from "../entries/watched-directory.ts";
+import { WatchedTree } from "../entries/watched-tree.ts";
 import type { FileSystem } from "../open/file-system.ts";
 import type { OpenDirectory } from "../open/directory.ts";
 import { SLASH } from "../open/names.ts";
@@ -275,7 +275,7 @@ class Watch {
     for (const [index, place] of places.entries()) {
       const result = results[index];
       if (result === undefined) break;
-      if (result.watch >= 0) this.#tree.found(place, result);
+      if (result.watch >= 0) this.#tree.found(place, result, paths[index] ?? "");
       else this.#failed(place, errnoName(result.watch), paths[index] ?? "");
     }
   }

@@ -10,6 +10,16 @@
 const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 export type Report = (typeof REPORTS)[number];
 
+/** Result of the check of a path at which a directory was found. */
+export interface Found {
+  readonly watch: number;
+  readonly directories: readonly string[];
+  /** Names of the entries that are not directories. Empty if the check had to list only directories. */
+  readonly files: readonly string[];
+  /** Whether the directory has more files than `files` lists. */
+  readonly isIncomplete: boolean;
+}
+
 /**
  * A node of the watched tree. It is either a watched directory, or a path that is not watched yet although a directory
  * is expected there. While a directory is being renamed, it has no parent.

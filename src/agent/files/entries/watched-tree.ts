@@ -1,16 +1,6 @@
 import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
-import { type Report, WatchedDirectory } from "./watched-directory.ts";
-
-/** Result of the check of a path at which a directory was found. */
-export interface Found {
-  readonly watch: number;
-  readonly directories: readonly string[];
-  /** Names of the entries that are not directories. Empty if the check had to list only directories. */
-  readonly files: readonly string[];
-  /** Whether the directory has more files than `files` lists. */
-  readonly isIncomplete: boolean;
-}
+import { type Found, type Report, WatchedDirectory } from "./watched-directory.ts";
 
 interface Move {
   readonly change: HeldMove | undefined;
@@ -170,19 +160,18 @@ export class WatchedTree {
     for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
   }
 
-  /** Handles the result of a check that has found a directory at `place` and has added a watch to it. */
-  found(place: WatchedDirectory, found: Found): void {
+  /** Handles the result of a check that has found a directory at `path`, the path of `place`, and has watched it. */
+  found(place: WatchedDirectory, found: Found, path: string): void {
     const { watch } = found;
     const { parent, name, report = "nothing" } = place;
     const known = this.#directories.get(watch);
-    if (!this.#waiting.has(place)) {
-      // Another result of this batch has changed this node. A later check finds the directory if it still exists.
+    if (!this.#isAwaited(place, path)) {
       if (known === undefined) this.#unwatched.push(watch);
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
       // The directory at this path is also an ancestor of this path, so a directory was renamed during the check.
-      this.failed(place, "ESTALE", "");
+      this.failed(place, "ESTALE", path);
       return;
     }
     this.#settled(place);
@@ -206,7 +195,7 @@ export class WatchedTree {
 
   /** Handles the result of a check that has failed. A missing directory is checked once more before it is reported. */
   failed(place: WatchedDirectory, errno: string, path: string): void {
-    if (!this.#waiting.has(place)) return;
+    if (!this.#isAwaited(place, path)) return;
     const { parent, name } = place;
     const isMissing = MISSING.has(errno);
     if (isMissing && this.#missing.get(place) !== path) {
@@ -225,6 +214,11 @@ export class WatchedTree {
     // EXDEV means a mount point, whose contents belong to another file system: it is not reported.
     const reported = this.#pathOf(parent, isMissing ? "" : name);
     if (reported !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(reported, isMissing ? "" : errno);
+  }
+
+  /** False if another result of the batch has settled or moved the node. If it was moved, it is checked again. */
+  #isAwaited(place: WatchedDirectory, path: string): boolean {
+    return this.#waiting.has(place) && this.#pathOf(place, "") === path;
   }
 
   /** Reports that the directory that the client watches is no longer at its path. */

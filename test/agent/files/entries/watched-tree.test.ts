@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Change, Changes } from "../../../../src/agent/files/entries/changes.ts";
-import type { WatchedDirectory } from "../../../../src/agent/files/entries/watched-directory.ts";
-import { type Found, WatchedTree } from "../../../../src/agent/files/entries/watched-tree.ts";
+import type { Found, WatchedDirectory } from "../../../../src/agent/files/entries/watched-directory.ts";
+import { WatchedTree } from "../../../../src/agent/files/entries/watched-tree.ts";
 import { IN, type InotifyEvent } from "../../../../src/agent/files/open/inotify.ts";
 import { type Random, seededRandom } from "../../../fixtures/seeded-random.ts";
 
@@ -315,7 +315,7 @@ class Run {
     for (const [place, path, result] of this.#checks) {
       if (result === undefined) continue;
       if (typeof result === "string") this.#tree.failed(place, result, path);
-      else this.#tree.found(place, result);
+      else this.#tree.found(place, result, path);
     }
     this.#checks = [];
     this.log.push("finish");
@@ -350,11 +350,13 @@ function where(inode: Inode): string {
 
 /** 100,000 seeds were run when this was written. */
 const SEEDS = 2_000;
+/** Rare seeds that have shown faults, among them those of code from which a safeguard was removed on purpose. */
+const RARE_SEEDS: readonly number[] = [7_248, 13_207, 38_176, 47_984];
 const STEPS = 100;
 
 for (const overflows of [false, true]) {
   test(`a client mirrors a watched tree ${overflows ? "with" : "without"} dropped events`, () => {
-    for (let seed = 1; seed <= SEEDS; seed++) {
+    for (const seed of [...RARE_SEEDS, ...Array.from({ length: SEEDS }, (_, index) => 1 + index)]) {
       const run = new Run(seed);
       try {
         run.run(STEPS, overflows);
