@@ -94,7 +94,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all unread requests together. Incomplete messages, and complete messages of more than 256 KiB, count toward this limit. A complete message of at most 256 KiB does not count while it waits for its command. If 250 commands do not read their input, the messages that wait for them take 150 MB of the agent's 188 MB of memory`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all unread requests together. Incomplete messages and messages of more than 256 KiB always count toward this limit. A complete message of at most 256 KiB does not count while it waits for its command to read it. For example, if 250 commands do not read their input, the agent uses 188 MB of memory, of which the waiting messages take 150 MB`,
   ],
   [
     "connections to a listener",

@@ -62,7 +62,7 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   DUTIES_DEGRADED:
     "A restore step failed. The message has the agent's [codes](../agent/snapshots.md#degraded) of the failed steps.",
   CLOCK_OFF:
-    "After the restore steps, the guest's clock differs from the host's by more than 100 ms, even if the inaccuracy of the measurement is subtracted.",
+    "After the restore steps, the guest's clock differs from the host's by more than 100 ms. The library subtracts the inaccuracy of its measurement from the difference before it compares.",
   THAWED_WITHOUT_DUTIES: "The frozen session thawed before the restore steps, so it ran with the old time.",
   NOT_FROZEN:
     "The session could not be frozen, for example because the sandbox's agent is too old. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",

@@ -33,10 +33,10 @@ interface Credentials {
 /** Connects to an agent's TCP listener with mutual TLS, or to its vsock listener if that uses TLS. */
 export interface TcpOptions extends Credentials {
   /**
-   * The agent's address: `host:port`, with an IPv6 address in brackets; or `vsock+unix:/path:port`, the unix socket of
-   * a VMM (Firecracker, Cloud Hypervisor) and a vsock port of its guest; or `vsock:CID:port`, which requires socat. A
-   * list of addresses of the same agent is also possible. The client then tries the addresses in order, and each
-   * attempt gets an equal share of the remaining time.
+   * The agent's address, in one of three forms: `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port`,
+   * with the unix socket of a VMM (Firecracker, Cloud Hypervisor) and a vsock port of its guest; or `vsock:CID:port`,
+   * which requires socat. If you give a list of addresses of the same agent, the client tries the addresses in order,
+   * and each attempt gets an equal share of the remaining time.
    */
   readonly address: string | readonly string[];
   /** Certificate of the authority that issued the agent's certificate, in PEM. */
@@ -46,9 +46,9 @@ export interface TcpOptions extends Credentials {
   /** The private key of the client's certificate, in PEM. */
   readonly keyPem: string | Uint8Array;
   /**
-   * The agent's own certificate. If it is given, the client accepts an expired certificate of an agent that has the
-   * same key. A restore needs this if the snapshot is older than the agent's current certificate. Use this option only
-   * for the calls of a restore. Default: expired certificates are refused.
+   * The agent's own certificate. With this option, the client accepts an expired certificate if its key is the key of
+   * the given certificate. Use this option only for the calls of a restore: a guest that is restored from an old
+   * snapshot may have an expired certificate. Default: expired certificates are refused.
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
   /**

@@ -43,9 +43,9 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   cwd: string;
 
   /**
-   * User that runs the workload, as `user`, `uid`, `user:group` or `uid:gid`. If empty, it is the agent's own user.
-   * Commands run as this user too, unless they name another user. HOME, USER, LOGNAME and SHELL are set as for
-   * ExecStart.user.
+   * User that runs the workload, and every command that does not name another user. The forms are `user`, `uid`,
+   * `user:group` and `uid:gid`. If empty, it is the agent's own user. The agent sets HOME, USER, LOGNAME and SHELL as
+   * for ExecStart.user.
    *
    * @generated from field: string user = 4;
    */
@@ -67,8 +67,8 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   stopGraceMs: number;
 
   /**
-   * Where the workload's standard output and error go. If absent, it is `inherit`. A changed spec file does not change
-   * this field.
+   * Where the workload's standard output and error go. If absent, it is `inherit`. The agent uses this field only at its
+   * start: if the spec file changes later, the change has no effect.
    *
    * @generated from field: svc.guest.v1alpha1.ProcessOutput output = 7;
    */
