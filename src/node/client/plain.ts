@@ -46,11 +46,13 @@ type PlainValue<Value> = Value extends bigint
           : Value;
 
 /**
- * A protobuf message as a plain object that JSON.stringify accepts. Integers above 2^53 are rounded to the nearest
- * number. An enum becomes the name of its value in lower case, or "unknown". A timestamp becomes a Date; a timestamp
- * that is absent from the message is absent from the object, too. Because a Date has only milliseconds, there is a
- * second field, whose name ends in `Nanos`, with the nanoseconds since the last full second. A time that Date cannot
- * express becomes the nearest Date.
+ * A protobuf message as a plain object that JSON.stringify accepts:
+ *
+ * - An integer above 2^53 is rounded to the nearest number.
+ * - An enum becomes the name of its value in lower case, or "unknown".
+ * - A timestamp becomes a Date, or the nearest Date if Date cannot express the time. A Date has only milliseconds, so a
+ *   second field, whose name ends in `Nanos`, has the nanoseconds since the last full second. If the message has no
+ *   timestamp, the Date is absent and the `Nanos` field is 0.
  */
 export type Plain<Fields> = {
   readonly [Name in keyof Fields as Name extends `$${string}` ? never : Name]: Name extends keyof EnumFields

@@ -14,7 +14,10 @@ import type { Piece } from "./holes.ts";
 /** An entry of an archive. The caller must read its content before requesting the next entry. */
 export interface TarEntry extends TarHeader {
   readonly content: AsyncIterable<Buffer>;
-  /** The same content with holes, if they are known. Read either this or `content`. */
+  /**
+   * The same bytes as `content`, but with holes in place of zeros; undefined if the holes are not known. Read either
+   * `pieces` or `content`.
+   */
   readonly pieces?: AsyncIterable<Piece> | undefined;
   /** Returns the whole content of a small file at once, if it is in memory already. Use either this or `content`. */
   readonly readAll?: (() => Buffer) | undefined;

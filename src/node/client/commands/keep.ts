@@ -66,8 +66,8 @@ export type KeptEvent =
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
 
 /**
- * Options for reconnecting after a lost connection. The ResumeOptions of the entry `./sandboxes` are others: those of
- * `resume`, which resumes a suspended sandbox.
+ * Options for reconnecting after a lost connection. Do not confuse this type with the ResumeOptions of the entry
+ * `./sandboxes`, which are the options of `Sandboxes.resume`.
  */
 export interface ResumeOptions {
   /**
@@ -263,13 +263,13 @@ export function keepUnsupported(agentVersion: string | undefined, what: string =
 }
 
 /**
- * Returns KEEP_UNSUPPORTED if the error of a call shows that the agent is too old; otherwise returns the error
- * unchanged. There are two signs of an old agent:
+ * Returns the error KEEP_UNSUPPORTED if a call failed because the agent is too old. Returns any other error unchanged.
+ * Two errors are signs of an old agent:
  *
  * - FRAME_ORDER: the agent does not know the frame `attach`.
- * - EXEC_UNKNOWN for a request for the workload's output without `exec_id`: the agent does not know the field `workload`,
- *   so it has looked up a command with an empty name. A newer agent returns EXEC_UNKNOWN only for a request with
- *   `exec_id`.
+ * - EXEC_UNKNOWN, if the call requested the workload's output without `exec_id`: the agent does not know the field
+ *   `workload`, so it has looked up a command with an empty name. A newer agent returns EXEC_UNKNOWN only if the call
+ *   has an `exec_id`.
  *
  * @param first the first frame of the call
  */

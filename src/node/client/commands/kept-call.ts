@@ -104,9 +104,9 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Ends the command and then the call: the agent sends SIGHUP, and SIGKILL 5 s later. Afterwards the command's name is
-   * free. While disconnected, does this after the reconnect. Sends nothing if the call is over, because another
-   * client's command may have the name by then.
+   * Makes the agent end the command, with SIGHUP, and with SIGKILL 5 s later. Then ends the call. The command's name is
+   * free afterwards. If the connection is lost, the command is ended after the reconnect. If the call is over, does
+   * nothing, because another client's command may have the name by then.
    */
   hangUp(): void {
     const { kind, call } = this.#state;

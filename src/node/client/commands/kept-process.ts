@@ -68,12 +68,16 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * Ends the command as if it were not kept, and makes the agent forget it: the agent sends SIGHUP, and SIGKILL 5 s
-   * later. `wait()` then rejects with HUNG_UP, as soon as the command has ended. While the connection is lost, `resume`
-   * first reconnects. If the agent cannot be reached, `wait()` rejects with CANCEL_UNCONFIRMED: the command may still
-   * run. If the agent has not answered the start yet, `wait()` rejects at once, and the command is ended after the
-   * answer. Does nothing if the call is over: after `detach()`, a failed start, a takeover, or a lost connection
-   * without `resume`. In these cases, call `commands.end` with the command's name.
+   * Ends the command as if it were not kept: the agent sends SIGHUP, and SIGKILL 5 s later. The agent then forgets the
+   * command.
+   *
+   * - Normally `wait()` rejects with HUNG_UP as soon as the command has ended.
+   * - If the connection is lost, the call first reconnects, as `resume` says. If the agent cannot be reached, `wait()`
+   *   rejects with CANCEL_UNCONFIRMED: the command may still run.
+   * - If the agent has not answered the start yet, `wait()` rejects at once, and the command is ended after the answer.
+   *
+   * Does nothing if the call is over: after `detach()`, a failed start, a takeover, or a lost connection without
+   * `resume`. To end the command then, call `commands.end` with its name.
    */
   override cancel(): void {
     this.#wire.hangUp();
@@ -88,7 +92,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     this.#wire.cancel();
   }
 
-  /** Called when the reader leaves a loop over an output. Only detaches, so that the command continues to run. */
+  /** Called when the caller leaves a loop over an output. Detaches from the command without ending it. */
   protected override onLeft(): void {
     this.detach().catch(() => undefined);
   }

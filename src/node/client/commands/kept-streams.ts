@@ -6,9 +6,9 @@ import type { Frame } from "./wire.ts";
 /** Limit on the input that is kept until the agent has received it, in bytes. At the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Limit on input in flight to the agent, in bytes. The agent stops reading frames while more input than this limit
- * waits for the command. It would then also not read acknowledgements of output, which use the same stream, and the
- * command may be blocked until the agent has read them.
+ * Limit on input in flight to the agent, in bytes. If more input than this waits for the command, the agent stops
+ * reading frames. It would then not read acknowledgements of output either, because they use the same stream. This
+ * could be a deadlock: the command may be blocked until the agent has read an acknowledgement.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** How many of the WINDOW_BYTES each frame uses in addition to its data. */
@@ -33,8 +33,9 @@ export class KeptInput {
    */
   #held: Buffer[] | undefined = [];
   #heldBytes = 0;
-  /** How many of the pieces in `#held` the current call has sent, and how many of the WINDOW_BYTES they use. */
+  /** How many of the pieces in `#held` the current call has sent. */
   #sent = 0;
+  /** How many of the WINDOW_BYTES the sent pieces use. */
   #sentBytes = 0;
   /**
    * Callbacks of writers that wait because too much input is unacknowledged. Each callback runs as soon as fewer than
@@ -179,7 +180,7 @@ type Output = "stdout" | "stderr";
 /** Offsets in standard output and standard error, in bytes from the start of each output. */
 export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
 
-/** Offsets of a call that the agent has not answered yet, and that therefore has no output. */
+/** The offsets before the agent has answered a call. No output has been received by then. */
 export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
 
 interface Position {

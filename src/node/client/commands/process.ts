@@ -32,7 +32,7 @@ const STDERR_END_BYTES = 8_192;
 export interface ProcessParts {
   /**
    * Whether the command has standard input. If so, everything that is written to `stdin` is sent to the command, and
-   * then its end.
+   * the end of `stdin` is sent as EOF.
    */
   readonly hasStdin: boolean;
   /**

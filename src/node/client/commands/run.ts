@@ -63,8 +63,8 @@ export async function runToEnd(
   const readerOf = (name: "stdout" | "stderr", how: Stdio | undefined): OutputReader | undefined =>
     how === "pipe" ? { isText, ...readers[name], onBytes: (bytes) => collected[name].add(bytes) } : readers[name];
   const process = start({ stdout: readerOf("stdout", outputs[0]), stderr: readerOf("stderr", outputs[1]) });
-  // End the standard input even if the caller gives no input: a command in a terminal has a standard input
-  // nevertheless, and would wait indefinitely when it reads it.
+  // End the standard input even if the caller gives no input. A command in a terminal always has a standard input, and
+  // without EOF a read from it would wait indefinitely.
   if (input !== "inherit" || options.input !== undefined) process.stdin.end();
   const result = await process.wait();
   const [stdout, stderr] = [collected.stdout.all(isText), collected.stderr.all(isText)];

@@ -55,9 +55,9 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Frames that wait until grpc-js has created the call's HTTP/2 stream; the first frame does not wait. If the command
-   * ends early, all later frames must be discarded, which is only possible on that stream (see `discardLateWrites`).
-   * Undefined once the call has its stream or has ended.
+   * Frames that wait until grpc-js has created the call's HTTP/2 stream. The first frame is not among them, because it
+   * is sent at once. If the command ends early, the later frames must be discarded, which requires that stream (see
+   * `discardLateWrites`). Undefined once the call has its stream or has ended.
    */
   #held: HeldFrame[] | undefined = [];
   /**

@@ -364,7 +364,7 @@ const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 
 /** The fields of the google.rpc.Status that the agent sends with an error, in grpc-status-details-bin. */
 interface ErrorDetails {
-  /** The exact message. In the grpc-message header, some characters may have been lost. */
+  /** The exact message of the error. It is sent here because the header grpc-message may have lost some characters. */
   readonly message: string | undefined;
   /** The ErrorInfo of the status; undefined if it has none. */
   readonly reason: string | undefined;

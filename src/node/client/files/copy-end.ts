@@ -52,8 +52,8 @@ export class CopyEnd implements Disposable {
 }
 
 /**
- * Time between the time limit and the forced end of a copy. During this time, a call to the agent can fail because of
- * the same limit, and its error explains more.
+ * Time between the time limit of a copy and its forced end. The calls to the agent have the same time limit. If one of
+ * them fails during this time, the copy ends with the error of that call, which explains more.
  */
 const GRACE_MS = 1_000;
 /** The longest delay that Node's timers accept. */

@@ -20,7 +20,10 @@ export interface CopyEntry {
   /** Path relative to the copied directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
-  /** "hard-link" means another name of a file that a download has already offered; only with `hardLinks`. */
+  /**
+   * "hard-link" is only used by downloads with `hardLinks`: the entry is another name of a file that `filter` was
+   * called for earlier.
+   */
   readonly type: FileType | "hard-link";
   /** Size in bytes; 0 for everything but a file. */
   readonly size: number;

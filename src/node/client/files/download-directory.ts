@@ -65,8 +65,8 @@ export async function downloadDirectory(
       return { ...copied, skipped: left.skipped };
     } catch (error) {
       if (!(error instanceof GuestError) || resumes === RESUMES || limit.isOver || !isBegun) throw error;
-      // DEADLINE_EXCEEDED may come from the time limit of a single reconnect, which is shorter than the limit of the
-      // copy.
+      // A reconnect has a shorter time limit than the copy. If a reconnect exceeds its limit, the error is also
+      // DEADLINE_EXCEEDED, and the copy may try again.
       const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
       if (!isAway && !isLost(error)) throw error;
       options.onReconnect?.(error);

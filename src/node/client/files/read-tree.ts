@@ -49,8 +49,9 @@ export interface ReadTreeOptions extends PlaceOptions {
   readonly crossMounts?: boolean | undefined;
   /**
    * Report each further name of a file that has several names as an entry of the type "hard-link". Default: false, so
-   * that each name is a separate file. This option matters only with `crossMounts`: without it, further names are
-   * always reported as "hard-link". Older agents always report separate files.
+   * that each name is reported as a separate file. This option has an effect only with `crossMounts`: without
+   * `crossMounts`, further names are always reported as "hard-link". With `crossMounts`, older agents always report
+   * separate files.
    */
   readonly hardLinks?: boolean | undefined;
   /**
@@ -209,7 +210,7 @@ export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
         leftBytes = restOf(item, leftBytes, holeBytes);
         yield { holeBytes };
       } else if (part?.case === "failures") {
-        // A failure of the file that is being read is not reported here, because reading its content throws an error.
+        // Do not report a failure of the file that is being read: its reader gets the error that is thrown below.
         const own = part.value.entries.find(({ name }) => bufferOf(name).equals(item.path));
         this.#report(part.value.entries.filter((failed) => failed !== own));
         if (own === undefined) continue;

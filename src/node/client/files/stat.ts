@@ -70,7 +70,7 @@ export function attributesOf(message: StatPathResponse): FileAttributes {
   return {
     type: typeOf(message.type),
     ...fields,
-    // Every agent sends `mtime`. The default only satisfies the type.
+    // The default is never used, because every agent sends `mtime`. Only the type of the message allows undefined.
     mtime: fields.mtime ?? new Date(0),
     inode: String(message.inode),
     ...(linkTarget.length > 0 && { linkTarget }),

@@ -86,10 +86,7 @@ export interface NewTreeEntry {
   readonly content?: string | Uint8Array | AsyncIterable<Uint8Array | string> | undefined;
   /** The same content as `content`, but with holes in place of long runs of zeros, as `readTree` provides it. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /**
-   * Returns the content synchronously as one buffer, as `readAll` of an entry of `readTree` does. Must be the same
-   * content as `content`.
-   */
+  /** Returns the same bytes as `content`, synchronously and as one buffer, like `readAll` of an entry of `readTree`. */
   readonly readAll?: (() => Buffer) | undefined;
 }
 

@@ -147,8 +147,8 @@ class Upload {
         exclude,
         oneFileSystem,
         followLinks,
-        // Do not send hard links with `keepExisting`, because the entry in the guest under the first name may be a
-        // different file.
+        // With `keepExisting`, send each name as a separate file: the guest may keep a different file under the first
+        // name, and a hard link would then refer to that file.
         hardLinks: this.#options.hardLinks === true && keepExisting !== true,
         leftOut: this.#left.names,
         there,
@@ -185,8 +185,8 @@ class Upload {
 
   #mayResume(error: unknown, resumes: number): error is GuestError {
     if (!(error instanceof GuestError) || resumes === RESUMES || this.#limit.isOver) return false;
-    // DEADLINE_EXCEEDED may come from the time limit of a single reconnect, which is shorter than the limit of the
-    // copy.
+    // A reconnect has a shorter time limit than the copy. If a reconnect exceeds its limit, the error is also
+    // DEADLINE_EXCEEDED, and the copy may try again.
     const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
     return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
   }
@@ -283,8 +283,8 @@ class Upload {
   }
 
   /**
-   * Whether the agent reported an entry only because it already exists in the guest and `keepExisting` is set. An
-   * existing file in place of a directory is a real failure.
+   * Whether `keepExisting` is the only reason for a reported failure: the entry already exists in the guest. If a
+   * directory was sent and a file exists in its place, that is a real failure.
    */
   #isKept({ rawName, errno }: LeftEntry): boolean {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";

@@ -152,8 +152,8 @@ async function send(
         requests.write(create(WriteFileRequestSchema, { message, last }), () => resolve());
       }),
     );
-  // Mark the last message: node:http2 ends the request of a cancelled call before resetting it, so the end of the
-  // request does not prove that all content was sent.
+  // Mark the last message, because the end of the request does not prove that all content was sent: if a call is
+  // cancelled, node:http2 first ends the request, and then resets it.
   await write({ case: "header", value: { ...header, marksLast: true } });
   for await (const part of taken(content, orAnswer)) {
     for (let start = 0; start < part.length; start += CHUNK_BYTES) {
@@ -225,8 +225,8 @@ export const ANSWERED: unique symbol = Symbol("answered");
 export type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
 /**
- * Creates an UntilAnswered for the agent's answer. Does not use Promise.race, which would keep every value in memory as
- * long as `answer` is pending.
+ * Creates an UntilAnswered for the agent's answer. Does not use Promise.race: until `answer` settles, each race would
+ * keep its value in memory.
  */
 export function untilAnswered(answer: Promise<unknown>): UntilAnswered {
   let isAnswered = false;

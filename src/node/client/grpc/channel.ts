@@ -259,7 +259,7 @@ export class Channel {
   close(): void {
     if (this.isClosed) return;
     this.#closed.abort();
-    // A call in progress that has no connection yet still needs the link, so do not release the link in this case.
+    // A call that is waiting for a connection still needs the link. In this case, do not release the link.
     const needsConnection = this.calls > 0 && !this.#liveness.isConnected;
     this.#client.close();
     this.#link.close?.();
@@ -322,9 +322,9 @@ interface Cancellable {
 }
 
 /**
- * Cancels a call in the next tick of the event loop. If a call were cancelled in the tick in which it was started,
- * grpc-js would report the cancellation, but send the call all the same. (ResolvingCall of 1.14 checks for a
- * cancellation only before it filters the metadata.)
+ * Cancels a call in the next tick of the event loop. If a call is cancelled in the tick in which it was started,
+ * grpc-js reports the cancellation, but still sends the call. (ResolvingCall of 1.14 checks for a cancellation only
+ * before it filters the metadata.)
  */
 export function cancelCall(call: Cancellable): void {
   setImmediate(() => call.cancel());

@@ -142,8 +142,8 @@ const DEADLINE = /^Deadline exceeded after ([\d.]+)s(?:,.*)?$/s;
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
 /**
- * Creates the error of a call that this client has cancelled at a time limit. It has the text that grpc-js uses at a
- * deadline (1.14, deadline.ts), so that both errors are explained in the same way.
+ * Creates the error of a call that this client has cancelled at a time limit. The error has the same text as an error
+ * of grpc-js for an expired deadline (1.14, deadline.ts), so that both errors are explained in the same way.
  *
  * @param cancelled the call's error
  * @param isSent whether the call had a connection
@@ -163,9 +163,10 @@ export function isUnconnected({ code, details }: ServiceError): boolean {
 }
 
 /**
- * Whether the server has certainly not processed the call: the call waited for a connection and was never sent (grpc-js
- * 1.14, picker.ts and resolver-dns.ts), or the server did not accept it. If an existing connection breaks, grpc-js uses
- * other texts, even if reconnecting fails after that.
+ * Whether the server has certainly not processed the call. There are two such cases: the call waited for a connection
+ * and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts), or the server did not accept the call. If a
+ * connection breaks during a call, the server may have processed the call. grpc-js reports that with other texts, even
+ * if reconnecting fails as well.
  */
 export function isUnsent(error: ServiceError): boolean {
   const { code, details } = error;

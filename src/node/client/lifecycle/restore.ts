@@ -28,8 +28,8 @@ const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
 /**
- * Minimum time limit of a `dial` after the restore steps, in milliseconds. A caller that restores many guests may delay
- * this dial in favour of other guests, because this guest already has its own random numbers.
+ * Minimum time limit of a `dial` after the restore steps, in milliseconds. It is long, because a caller that restores
+ * many guests may dial other guests first: this guest already has its own random numbers.
  */
 const LEAST_DIAL_MS = 60_000;
 /** Limit on the pause between attempts. */
@@ -129,8 +129,8 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // Older agents report `thawedWithoutDuties` only in Health. Collect it from all attempts: the restore steps clear it,
-  // so if the answer to these steps is lost, the next attempt no longer reports it.
+  // Older agents report `thawedWithoutDuties` only in Health, and only until the restore steps have run. If the answer
+  // to the restore steps is lost, Health no longer reports it in the next attempt. So collect it from all attempts.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end, untilMs);

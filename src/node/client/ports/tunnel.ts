@@ -56,8 +56,9 @@ export class GuestTunnel extends Duplex implements Disposable {
    * Otherwise undefined.
    */
   #exceededMs: number | undefined;
-  /** Number of received bytes, including frame overhead, and how many of them have been reported to the agent as read. */
+  /** Number of received bytes, including frame overhead. */
   #cameBytes = 0;
+  /** How many of the received bytes have been reported to the agent as read. */
   #returnedBytes = 0;
 
   /**
@@ -75,8 +76,8 @@ export class GuestTunnel extends Duplex implements Disposable {
       () => this.off("error", ignore),
       () => undefined,
     );
-    // `requestTimeoutMs` must not become the deadline of the gRPC call, because that deadline would also end an open
-    // tunnel.
+    // Do not use `requestTimeoutMs` as the deadline of the gRPC call, because that deadline would also end a tunnel
+    // that is already open.
     const { requestTimeoutMs, ...rest } = options;
     const limit = new TimeLimit(requestTimeoutMs);
     this.#call = channel.bidiStream(METHOD, rest);

@@ -28,8 +28,8 @@ export function reportFailure(
 }
 
 /**
- * Returns the error to report. If a copy failed because a local source cannot be read, returns the error of that source
- * instead of the error of the copy, because its message is sufficient.
+ * Returns the error to report. If a copy failed because a local source cannot be read, this is the error of the source,
+ * whose message says everything.
  */
 function ownError(error: unknown): unknown {
   return isGuestError(error) && isTold(error.cause) ? error.cause : error;

@@ -1,6 +1,6 @@
 /**
- * Hints for words that users know from other tools. `words` contains one or more words, separated by blanks; `answer`
- * says what guestctl offers instead.
+ * Hints for words that users know from other tools. `words` is a list of such words, separated by blanks. `answer` says
+ * what guestctl offers instead.
  */
 export type Hints = readonly (readonly [words: string, answer: string])[];
 

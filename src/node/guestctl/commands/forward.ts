@@ -110,7 +110,10 @@ With --json, prints one object per line: "host", "port" and "target"; failures h
   },
 });
 
-/** Matches a local address, for kubectl's option --address. Addresses of agents do not match, because they have a port. */
+/**
+ * Matches the value of kubectl's option --address, which is a local address. Does not match the address of an agent,
+ * which has a port.
+ */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
 /** A local port or unix socket path, and its target in the sandbox. */

@@ -165,7 +165,7 @@ class OutputWriter {
   readonly #at: Record<Stream, number>;
   /** The only stream to show. The other one is read, but not shown. Undefined if both are shown. */
   readonly #only: Stream | undefined;
-  /** Gaps (dropped bytes) at offsets that have not been reached yet. */
+  /** Gaps (dropped bytes) that were reported in advance: the output before each gap has not arrived yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
   #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
   /** Output that is not shown until `release` is called, because --tail may drop its beginning. Undefined after that. */

@@ -10,10 +10,11 @@ interface WithHandle {
 }
 
 /**
- * Finds which standard streams were blocking when guestctl started. O_NONBLOCK belongs to the open file description,
- * which the other programs of a pipeline share (fcntl(2)). Node sets the flag and resets it at exit, but not if a
- * signal ends the process. Must be called before anything uses the streams. Without /proc, all streams count as
- * blocking.
+ * Finds which standard streams were blocking when guestctl started, so that guestctl can restore this when a signal
+ * ends it. Node sets O_NONBLOCK on the streams, and clears the flag only at a normal exit. The flag would otherwise
+ * remain set for the other programs of a pipeline, which share the open file description (fcntl(2)).
+ *
+ * Must be called before anything uses the streams. Without /proc, all streams count as blocking.
  */
 function blockingStreams(): readonly (typeof STREAMS)[number][] {
   return STREAMS.filter((_name, fd) => {

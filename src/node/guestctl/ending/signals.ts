@@ -2,7 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { endBySignal, letStreamsBlock } from "./end-by-signal.ts";
 
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const;
-/** Time limit of the clean-up after a signal. On a file system that does not answer, clean-up may never end. */
+/**
+ * Time limit of the clean-up after a signal, because a file system that does not answer could delay guestctl's end
+ * forever.
+ */
 const CLEAN_UP_MS = 500;
 
 type CleanUp = () => Promise<void>;

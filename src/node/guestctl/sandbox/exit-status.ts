@@ -1,7 +1,7 @@
 import type { Awakening, Warning } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED, STATUS_NOT_ISOLATED } from "../cli/index.ts";
 
-/** Warnings which mean that clones of the sandbox may share random numbers, keys or secrets with it. */
+/** Codes of the warnings which say that a sandbox and its clones may have the same random numbers, keys or secrets. */
 const NOT_ISOLATED: ReadonlySet<string> = new Set<Warning["code"]>(["NOT_FROZEN", "THAWED_WITHOUT_DUTIES"]);
 
 /** A clock error below this is common on a busy host and does not mean that the restore failed. */
@@ -12,8 +12,8 @@ type Outcome = Pick<Awakening, "warnings"> & Partial<Pick<Awakening, "ready" | "
 
 /**
  * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else failed, and
- * otherwise 0. A clock that is off by less than a second does not count as a failure. An undefined outcome means that
- * the sandbox was booted instead of restored, and counts as 0.
+ * otherwise 0. A clock that is off by less than a second does not count as a failure. If a sandbox was booted instead
+ * of restored, its outcome is undefined, and counts as 0.
  */
 export function statusOf(...outcomes: readonly (Outcome | undefined)[]): number {
   const statuses = outcomes.map((outcome) => (outcome === undefined ? 0 : statusOfOne(outcome)));

@@ -5,7 +5,7 @@ import { CLEAR_LINE } from "./progress.ts";
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Runs an action that changes sandboxes, and completes it even if signals arrive, because an action that suspends a
+ * Runs an action that changes sandboxes. Completes the action even if signals arrive, because an action that suspends a
  * sandbox must also resume it.
  *
  * - If nothing has been changed yet, a signal ends guestctl immediately.
@@ -13,7 +13,7 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
  *   signal, as its caller expects.
  * - A further signal ends guestctl immediately if no sandbox is at risk.
  *
- * @param isEndless the action runs until the first signal, after which guestctl exits with the action's result
+ * @param isEndless whether the action runs until the first signal. If so, guestctl then exits with the action's result
  * @param action receives an AbortSignal that is aborted by the first signal
  */
 export async function unbroken<Value>(

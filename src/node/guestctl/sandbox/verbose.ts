@@ -33,7 +33,10 @@ function wordsOf(event: NodeEvent): string {
   }
 }
 
-/** Removes the tags of the node from a query, because they are the same in every listing. */
+/**
+ * Removes the query parameters `tags[…]`, with which a node lists only its own objects. They are the same in every
+ * listing.
+ */
 function withoutTags(path: string): string {
   const { pathname, searchParams } = new URL(path, "http://localhost");
   const others = new URLSearchParams([...searchParams].filter(([name]) => !name.startsWith("tags[")));

@@ -145,8 +145,8 @@ export async function attachToKept(
       terminal: localSize(host),
     }),
   );
-  // Redraw only when the call is attached. Before that, the agent would apply only the second of the two resizes, which
-  // changes nothing, and the program would not redraw.
+  // A redraw consists of two resizes, of which the second restores the size. Before the call is attached, the agent
+  // would apply only the second one, and the program would not redraw. So wait until the call is attached.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

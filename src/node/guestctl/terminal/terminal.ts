@@ -92,8 +92,8 @@ function inputSize(host: NodeJS.Process): Size | undefined {
 }
 
 /**
- * Time that the stop signal may take to arrive. If it has not arrived by then, guestctl enters raw mode again, because
- * the kernel ignores the signal in an orphaned process group.
+ * How long guestctl waits until SIGTSTP stops it. After this time, guestctl enters raw mode again: the kernel ignores
+ * SIGTSTP in an orphaned process group, so guestctl was not stopped.
  */
 const STOP_MS = 100;
 

@@ -79,9 +79,9 @@ const ASKED_AT_A_TIME = 64;
  * steps, in every sandbox whose agent answers. The second pass runs the POST_RESTORE hooks and calls Health, which
  * needs a second connection to each sandbox.
  *
- * A silent agent never delays other sandboxes. After half a second, the attempt to reach the agent frees its place for
- * the next sandbox. After ten seconds, the agent's sandbox is moved behind all others, where the agent gets the node's
- * usual time to answer.
+ * A silent agent never delays other sandboxes. The number of concurrent attempts is limited, but an attempt counts only
+ * for its first half second. If the agent has not answered after ten seconds, its sandbox is tried again after all
+ * others. In that last attempt, the agent gets the node's usual time to answer.
  */
 export class Frozen {
   readonly #node: NodeParts;
@@ -190,9 +190,9 @@ export class Frozen {
   }
 
   /**
-   * Returns the entry of a sandbox, and its instance from the sweep's listing. Returns undefined if the listing is not
-   * enough, so that the caller must query the daemon. This is the case if the instance was not running, if the entry
-   * has changed since, or if the outcome of a suspension or a publication is not known.
+   * Returns the entry of a sandbox, and its instance from the sweep's listing. Returns undefined if the caller must
+   * query the daemon, because the listing is not enough: the instance was not running, the entry has changed since, or
+   * the outcome of a suspension or a publication is not known.
    */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);

@@ -32,8 +32,8 @@ export async function nodeResources({ substrate, nodeId }: DaemonParts): Promise
     substrate.volumes(tags),
   ]);
   const all = [
-    // Ingresses come first: an ingress finds its instance by name, so it must not exist any more when a later instance
-    // gets the same name.
+    // Ingresses come first, before their instances. An ingress finds its instance by name. If the ingress remained, it
+    // would route requests to a later instance with the same name.
     ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
     ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
     ...snapshots.map(

@@ -46,8 +46,8 @@ export async function sweepEntry(
   const found = node.journal.get(name);
   if (found === undefined) return undefined;
   const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
-  // The process that requested this snapshot has ended, but the daemon has completed the snapshot. Keep it, because it
-  // may be all that is left of its source.
+  // The daemon may have completed a snapshot although the process that requested it has ended. Keep such a snapshot,
+  // because its source may not exist any more.
   const snapshot =
     entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
   if (entry.kind === "snapshot" && snapshot !== undefined) {

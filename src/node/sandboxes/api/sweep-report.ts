@@ -26,8 +26,8 @@ export interface SweepReport {
    */
   readonly late: readonly string[];
   /**
-   * Warnings about the sandboxes in `awakened`. In each, `clockErrorMs` is the error of the sandbox's clock, which the
-   * code CLOCK_OFF reports.
+   * Warnings about the sandboxes in `awakened`. The field `clockErrorMs` of a warning is the error of the sandbox's
+   * clock, for the code CLOCK_OFF.
    */
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */

@@ -77,8 +77,8 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await Promise.all([
     asked.then(() => frozen.silent()),
     finish(others.filter(({ phase }) => phase !== "creating")),
-    // If a process ended while it was creating a fork or snapshot, the daemon may still be creating it. Until that is
-    // over, the entry of the source has the field `asked`. So handle the sources with `asked` first, and then the
+    // A process may have ended while it was creating a fork or snapshot, and the daemon may still be creating it. As
+    // long as this is possible, the source's entry has the field `asked`. So handle these sources first, and then the
     // entries in the phase "creating".
     asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
@@ -193,8 +193,8 @@ async function isAgentUsed({ journal, substrate }: DaemonParts, id: string): Pro
 async function sweepCredentials(node: InstanceParts, report: Report): Promise<void> {
   const owned = new Set(node.journal.all().flatMap((entry) => directoriesOf(entry)));
   for (const name of await node.credentials.names()) {
-    // Check the journal again, because the entry may have been added meanwhile. An entry is always written before its
-    // directories.
+    // Check the journal again: the directory may be new, and belong to an entry that was added after the first check.
+    // An entry is always written before its directories.
     if (owned.has(name) || node.journal.all().some((entry) => directoriesOf(entry).includes(name))) continue;
     await report.attempt(name, () => node.credentials.remove(name));
   }

@@ -218,8 +218,8 @@ async function finishFork(
   const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
-  // If an agent older than 0.4.0 refuses the spec file, its restore steps do not fail: it thaws the session, and only
-  // reports the refusal.
+  // Agents before 0.4.0 do not fail the restore steps if they refuse the spec file. They thaw the session, and only
+  // report the refusal.
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");

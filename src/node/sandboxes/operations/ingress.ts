@@ -160,9 +160,9 @@ export async function withdraw(
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // Ignore the failure if the ingress is no longer listed: it was deleted, and only the daemon's answer was lost. A
-      // status 500 is different: the daemon may have deleted its record while its proxy still serves the rule
-      // (lib/ingress/manager.go:494-518).
+      // If the ingress is no longer listed, it was deleted, and only the daemon's answer was lost. So ignore the
+      // failure. But never ignore a status 500: the daemon may have deleted its record while its proxy still serves the
+      // rule (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }

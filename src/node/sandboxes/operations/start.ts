@@ -31,8 +31,9 @@ const CLOCK_LIMIT_MS = 2_000;
 /** The line that the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /**
- * The line that the shell prints if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …`
- * (hypeman 8853445, lib/system/init/mode_exec.go:117). The text depends on the shell.
+ * Matches the shell's error message about a WORKDIR of the image that does not exist. The substrate's init makes a
+ * shell run `cd WORKDIR && exec …` (hypeman 8853445, lib/system/init/mode_exec.go:117). Each shell words the message
+ * differently.
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =

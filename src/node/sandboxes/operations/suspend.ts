@@ -284,8 +284,8 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * (`SnapshotKeys`). If a step fails, runs the restore steps, which thaw the session. Rejects with NOT_FROZEN if the
  * freeze was required and failed.
  *
- * @param mustFreeze with `freeze` "on", also rejects if the session cannot be frozen; normally only "required" does. A
- *   fork with new secrets needs this: without the freeze it would run for a moment with the secrets of its source
+ * @param mustFreeze requires the freeze even if `freeze` is only "on". A fork with new secrets needs this: without the
+ *   freeze, the fork would run for a moment with the secrets of its source
  */
 export async function quiesced(
   node: NodeParts,

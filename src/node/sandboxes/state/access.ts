@@ -111,8 +111,8 @@ export class GuestAccess {
     const limits = { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS, signal: currentSignal() };
     const duties = await restoreDuties(dialAgain, limits);
     const done = { duties, atMs: Date.now() };
-    // Record at once that the session ran unfrozen, because the agent reports it only once. A crash of the node before
-    // `awaken` would otherwise lose it.
+    // The agent reports only once that the session ran unfrozen. So record it at once: if the node crashed before
+    // `awaken`, the report would be lost.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }
@@ -159,8 +159,8 @@ export class GuestAccess {
    * the sandbox as running.
    */
   async awaken(operation: string, found: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
-    // This function also completes an interrupted boot. A guest that has booted contains nothing of an earlier
-    // suspension, so remove the fields about that suspension.
+    // If the boot of this sandbox was interrupted, this call completes the boot. A booted guest contains nothing of an
+    // earlier suspension, so remove the fields about that suspension.
     const entry =
       found.bootingSinceMs === undefined
         ? found
@@ -271,8 +271,8 @@ export interface AwakenOptions {
   /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
   /**
-   * What the sandbox uses until its restore steps, in words for the warning NOT_FROZEN, such as "the previous
-   * environment variables".
+   * Outdated things that the sandbox uses before its restore steps, such as "the previous environment variables". The
+   * text becomes a part of the warning NOT_FROZEN.
    */
   readonly replaced?: string | undefined;
 }

@@ -15,7 +15,10 @@ import type { OperationQueue } from "./operation-queue.ts";
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
 
-/** Tag that identifies an instance if the answer to its creation was lost. A fork has the tag of its origin. */
+/**
+ * Tag by which an instance is found if the daemon's answer to its creation was lost. A fork inherits the value of this
+ * tag from its origin.
+ */
 export const OPERATION_TAG = "svc.operation";
 
 /** Finds and changes the instances of a node's sandboxes at the substrate. */
@@ -106,8 +109,8 @@ export class Instances {
    * `wanted` or, without `wanted`, until it is running. Stops polling when the time limit expires or the daemon does
    * not answer.
    *
-   * An internal error of the daemon counts as a lost answer, because the daemon cancels every call after a minute and
-   * then answers with this error. In this case one poll is enough, because the call has ended.
+   * An internal error of the daemon counts as a lost answer, because the daemon answers with this error when it cancels
+   * a call after a minute. After such an error one poll is enough, because the call has ended.
    *
    * If the operation is aborted, the abort takes effect only at the end of this function.
    */

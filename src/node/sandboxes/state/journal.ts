@@ -85,7 +85,7 @@ export interface Publication {
   readonly ingressId?: string | undefined;
 }
 
-/** Records that a session was not frozen, and therefore ran before its restore steps. */
+/** A record which says that a session was not frozen, and therefore ran before its restore steps. */
 export interface RanUnfrozen {
   /** The operation that suspended or resumed the sandbox: "fork", "resume", … */
   readonly operation: string;

@@ -9,7 +9,7 @@ export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let next: Promise<Value> | undefined;
   const begin = (): Promise<Value> => {
     next = undefined;
-    // The request must continue if one of the callers that share it is aborted.
+    // Several callers share this request, so it must continue if one of them is aborted.
     const answer = lasting(ask);
     running = answer.catch(() => undefined);
     return answer;

@@ -25,8 +25,8 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 /**
  * Returns the warning NOT_FROZEN if a resumed sandbox, or the origin of a fork, was not frozen at its last suspension.
  *
- * @param replaced completes the message: before the restore steps, the session ran "with the old time and" this, such
- *   as "the secrets of its origin"
+ * @param replaced inserted into the sentence of the warning: the processes ran before the restore steps, "with the old
+ *   time and" `replaced`. For example "the secrets of its origin"
  */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;

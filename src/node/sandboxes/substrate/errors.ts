@@ -104,8 +104,8 @@ export interface Remedy {
 
 interface ErrorDetails {
   /**
-   * What to do next. Default: the next step of `remedy`, or, without a remedy, the usual next step for the error's
-   * code.
+   * What to do next. Default: the next step that `remedy` describes. Without `remedy`, the usual next step for the
+   * error's code.
    */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
@@ -221,8 +221,8 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   // The code `ambiguous` means that several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // For a port that is in use, the daemon reports config_validation_failed (lib/ingress/manager.go:372). The other
-  // codes are in cmd/api/api/ingress.go:54-90 of hypeman 8853445.
+  // The daemon reports a port that is in use as config_validation_failed (lib/ingress/manager.go:372). The codes
+  // hostname_in_use and port_in_use are in cmd/api/api/ingress.go:54-90 (hypeman 8853445).
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
   if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";

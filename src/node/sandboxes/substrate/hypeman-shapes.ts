@@ -50,7 +50,7 @@ export function instanceOf(instance: SdkInstance): Instance {
     name,
     state,
     stateError: stateError ?? undefined,
-    // The address of a newly created fork is an empty text.
+    // The daemon reports an empty address for a newly created fork.
     ip: network?.ip === "" ? undefined : (network?.ip ?? undefined),
     hypervisor,
     tags,

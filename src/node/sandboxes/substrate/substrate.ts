@@ -29,7 +29,7 @@ export interface Instance {
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
   /**
-   * How many records with the id of this instance a listing contains. More than one means that interrupted forks have
+   * Number of records in a listing that have the id of this instance. If there is more than one, interrupted forks have
    * left orphaned records. Default: 1.
    */
   readonly records?: number | undefined;

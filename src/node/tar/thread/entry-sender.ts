@@ -56,7 +56,7 @@ export class EntrySender {
     this.#wake?.();
   }
 
-  /** Makes `send` return, because nobody needs further entries. */
+  /** Makes `send` return before all entries are sent. For a receiver that needs no further entries. */
   stop(): void {
     this.#isStopped = true;
     this.#wake?.();

@@ -17,11 +17,11 @@ export function answersOf({ port, answers }: FilterLink, entries: readonly Local
 }
 
 /**
- * Creates a link over which a thread asks which entries to copy. `choose` makes the decisions, and its result is posted
- * to the thread. The caller must close `port`.
+ * Creates a link over which another thread asks which entries to copy. Calls `choose` for each question, and posts its
+ * result to that thread. The caller must close `port`.
  *
- * If `choose` fails, `onFailure` is called, and the thread gets no answer any more. The caller must then end the
- * thread.
+ * If `choose` fails, `onFailure` is called, and the other thread waits for an answer forever. The caller must then end
+ * that thread.
  *
  * @param choose called with the entries of one directory
  */

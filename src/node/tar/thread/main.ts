@@ -82,8 +82,8 @@ let lastPort: MessagePort | undefined;
 
 async function missingFile(link: TarEntry): Promise<TarEntry | undefined> {
   const { port1, port2 } = new MessageChannel();
-  // Close the port of the previous missing file. The content of that file has been read completely, because entries are
-  // unpacked one after the other.
+  // Close the port over which the previous missing file arrived. That file is complete, because entries are unpacked
+  // one after the other.
   lastPort?.close();
   lastPort = port1;
   const writer = new BatchWriter();
@@ -98,4 +98,5 @@ const job = workerData as Job;
 if (job.kind === "read") await read(job);
 else if (job.kind === "measure") measure(job);
 else await unpack(job);
-// The owner of this thread ends it, because in Deno this thread cannot close `parentPort`.
+// This thread does not end by itself, because in Deno a thread cannot close `parentPort`. The thread's owner terminates
+// it.

@@ -47,11 +47,14 @@ export interface EntryRecord extends TarHeader {
   readonly data: Buffer;
 }
 
-/** Records in one piece of memory, which is transferred to the other thread. */
+/** One or more records in a single piece of memory, which is transferred to the other thread. */
 export interface Batch {
   readonly bytes: ArrayBuffer;
   readonly sizeBytes: number;
-  /** True if the memory is the content of a "data" record, without the record's header, instead of whole records. */
+  /**
+   * True if the memory contains only the content of one "data" record. Otherwise it contains whole records, each with
+   * its header.
+   */
   readonly isData?: boolean;
 }
 

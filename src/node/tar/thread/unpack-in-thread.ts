@@ -37,7 +37,10 @@ class Unpacking {
   readonly #thread: CopyThread;
   readonly #sender: EntrySender;
   readonly #settle: Settle;
-  /** The error that ends the unpacking: an error of the entries or of a callback, or the signal's reason. */
+  /**
+   * The error that ends the unpacking: the error of the iterator of entries or of a callback, or the reason of the
+   * aborted signal.
+   */
   #failure: { readonly error: unknown } | undefined;
   #cleanUp: NodeJS.Timeout | undefined;
   #isEnded = false;
@@ -138,7 +141,10 @@ class Unpacking {
     settle();
   }
 
-  /** Rejects with the error that `#stop` received, if it was called: the thread's own error is then only a consequence. */
+  /**
+   * Rejects with the given error of the thread. If `#stop` was called, rejects with the error that `#stop` received,
+   * because that error has caused the error of the thread.
+   */
   #reject(error: unknown): void {
     this.#settle[1](this.#failure === undefined ? error : this.#failure.error);
   }

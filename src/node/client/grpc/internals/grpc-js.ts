@@ -111,8 +111,8 @@ export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): Cha
 }
 
 /**
- * Node's messages about certificate problems, by Node's error code. This client needs the table because Node reports
- * only the code with `rejectUnauthorized: false`.
+ * Node's messages about certificate problems, by Node's error code. Node itself reports only the code, because the
+ * connection is made with `rejectUnauthorized: false`.
  */
 const PROBLEMS: Readonly<Record<string, string>> = {
   [EXPIRED]: "certificate has expired",

@@ -13,7 +13,7 @@ export interface Link {
   explain?(limitMs: number): Promise<Cause | undefined>;
   /** The address to which the client last connected; see `Channel.addressInUse`. */
   inUse?(): string | undefined;
-  /** Makes no more connections; open connections continue. */
+  /** Prevents new connections. Open connections continue. */
   close?(): void;
   /** Frees what is only needed to make new connections, such as the TLS context. Open connections continue. */
   release?(): void;

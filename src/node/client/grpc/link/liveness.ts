@@ -30,9 +30,9 @@ const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
  * Detects dead connections while they have calls in progress. A connection is dead if it has received no bytes for 20
  * s, not even an answer to three pings.
  *
- * This replaces the keepalive of grpc-js. Node sends no pings on a connection that drains after a GOAWAY frame, and the
- * keepalive would then drop the calls on that connection. This class sends SETTINGS there, which the peer must
- * acknowledge as well (RFC 9113, 6.5.3).
+ * This class replaces the keepalive of grpc-js, which relies on pings. Node sends no pings on a connection that drains
+ * after a GOAWAY frame, so the keepalive would drop the calls on that connection. On such a connection, this class
+ * sends SETTINGS instead, which the peer must acknowledge as well (RFC 9113, 6.5.3).
  *
  * Also limits the time until a connection is ready, because grpc-js has no such limit.
  */
