@@ -94,7 +94,7 @@ describe("npm test", () => {
       assert.equal(run.code, code);
     });
 
-  test("npm test kills a process that a test file left, and counts a failure", async () => {
+  test("npm test kills a test file's leftover process and reports a failure", async () => {
     const run = await runTests(["leaking"]);
     assert.equal(run.lastLine, "1 passed, 1 failed, 0 skipped");
     const pid = Number(/left process (\d+) behind: sleep 600\.25/.exec(run.output)?.[1]);
@@ -103,7 +103,7 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("npm test detaches a mount that a test file left, and counts a failure", NEEDS_FUSE, async () => {
+  test("npm test detaches a test file's leftover mount and reports a failure", NEEDS_FUSE, async () => {
     const run = await runTests(["mounting", "passing"]);
     assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
     const [, path = ""] = /left a mount behind: (\S+)/.exec(run.output) ?? [];

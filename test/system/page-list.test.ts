@@ -95,7 +95,7 @@ describe("the shipped page list", () => {
     assert.ok(runs > 0);
   });
 
-  test("the shipped prefetch list keeps a cold start's page cache small", async (t) => {
+  test("with the shipped prefetch list, a cold start caches few file pages", async (t) => {
     const copy = mkdtempSync(join(tmpdir(), "guest-agent-cold-"));
     t.after(() => rmSync(copy, { recursive: true, force: true }));
     cpSync(directory, copy, { recursive: true });

@@ -51,7 +51,7 @@ describe("the reserved transport sharedkernel", () => {
     }
   });
 
-  test("guestctl rejects the reserved transport `sharedkernel` instead of dialling such a host", async () => {
+  test("guestctl rejects `sharedkernel:PORT` as a reserved transport, without dialling a host", async () => {
     const words = ["health", "--address", "sharedkernel:7071", "--credentials", import.meta.dirname];
     const { exitCode, stdout, stderr } = await execa(NODE, [...GUESTCTL, ...words], { reject: false });
     assert.deepEqual([exitCode === 0, stdout], [false, ""]);

@@ -7,7 +7,7 @@ import { measureResumes, STEPS } from "./harness/resume.ts";
 const MOST_PAGES = 11_000;
 
 describe("from a resume to the first answers", () => {
-  test("the restore steps, a POST_RESTORE hook, Health and Exec touch few pages", async (t) => {
+  test("restore steps, a POST_RESTORE hook, Health and Exec touch few memory pages", async (t) => {
     const { pages, frames, warmMs, coldMs } = await measureResumes(shippedAgent());
     const line = (costs: typeof pages): string => STEPS.map((step) => `${step} ${costs[step].toFixed(0)}`).join(", ");
     t.diagnostic(`pages by the end of each step: ${line(pages)}`);

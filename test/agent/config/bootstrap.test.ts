@@ -312,7 +312,7 @@ describe("unknownVariables", () => {
     }
   });
 
-  test("for SVC_TOKEN, unknownVariables suggests SVC_INSTANCE_TOKEN, which contains the same words", () => {
+  test("for SVC_TOKEN, unknownVariables suggests the longer name SVC_INSTANCE_TOKEN", () => {
     assert.deepEqual(found("SVC_TOKEN=secret", "SVC_PORT=1", "SVC_CERT_FILE=/x", "SVC_OF_ANOTHER_KIND=1"), [
       { name: "SVC_TOKEN", meant: "SVC_INSTANCE_TOKEN" },
       { name: "SVC_PORT", meant: "SVC_GUEST_PORT" },

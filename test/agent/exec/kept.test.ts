@@ -310,7 +310,7 @@ describe("the end of a kept command", () => {
     assert.equal((await slow).exit?.signal, 9);
   });
 
-  it("SignalExec leaves the attached call open, and fails once the command has exited", async () => {
+  it("SignalExec does not end the attached call, and rejects an ended command", async () => {
     const line = "trap 'echo one' USR1; echo up; while :; do sleep 0.05; done";
     using first = await keep(agent, { args: shell(line), keep: { name: "told" } });
     assert.equal(Buffer.from((await frameOf(first.stream, "stdout")).value).toString(), "up\n");

@@ -129,7 +129,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.ok(isAlive(left));
   });
 
-  it("EndExec reports leftovers that SIGKILL does not end, and keeps the exec", NEEDS_FUSE, async () => {
+  it("EndExec reports leftovers that survive SIGKILL, and the exec stays listed", NEEDS_FUSE, async () => {
     await using directory = await testDirectory();
     await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["take"]);
     const taken = once(mount.server.stdout, "data");

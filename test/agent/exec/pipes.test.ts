@@ -155,7 +155,7 @@ describe("an exec with a timeout", () => {
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
   });
 
-  it("a timeout of 2^63 ms does not affect a command that ends sooner", async () => {
+  it("a timeout of 2^63 ms is accepted and does not fire early", async () => {
     const { exit } = await exec(agent, { args: ["true"], timeoutMs: 2n ** 63n });
     assert.deepEqual([exit.code, exit.timedOut], [0, false]);
   });

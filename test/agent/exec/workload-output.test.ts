@@ -62,7 +62,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stderr, "stdout is a pipe\nerr\n");
   });
 
-  it("what 100 successive readers receive adds up to the console's output", async () => {
+  it("100 successive readers together receive exactly the console's output", async () => {
     const go = join(directory, "hundred");
     const line = `i=0; while :; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 50 == 0)); then echo "$i" >&2; sleep 0.002; fi; test -e ${go} && break; done; exec sleep 1000`;
     // Large enough that nothing is dropped while the next reader connects, however busy the machine is.

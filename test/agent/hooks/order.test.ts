@@ -27,7 +27,7 @@ async function dutiesWithoutMessage(agent: RunningAgent) {
 }
 
 describe("a POST_RESTORE hook", () => {
-  it("a POST_RESTORE hook waits for a restore call whose request is incomplete", async () => {
+  it("a POST_RESTORE hook waits while a restore call's request is still arriving", async () => {
     await using agent = await startAgent({
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });

@@ -136,7 +136,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
-  test("after several table-limit changes, the HPACK encoder announces the smallest and last", () => {
+  test("after table-limit changes, the HPACK encoder announces the smallest and last limit", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);

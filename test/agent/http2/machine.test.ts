@@ -122,7 +122,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(counts, [4, 4, 4]);
   });
 
-  test("DATA beyond the stream window resets the stream; beyond the connection window, the connection ends", () => {
+  test("DATA beyond the stream's or connection's window ends that stream or connection", () => {
     const peer = new Machine({ streamWindowBytes: 20 * KIB, connectionWindowBytes: 64 * KIB });
     peer.request(1, 0);
     peer.streams[0]?.pause();

@@ -22,7 +22,7 @@ function makeDirectory(t: TestContext): string {
   return directory;
 }
 
-test("adviseCode does not reset a variable on a page shared with code", (t) => {
+test("adviseCode preserves a variable whose page also contains code", (t) => {
   const file = join(makeDirectory(t), "module.node");
   const layout = `-Wl,-T,${join(FIXTURE, "layout.ld")},--build-id=none`;
   const flags = ["-shared", "-fPIC", "-fno-plt", "-nostdlib", "-isystem", HEADERS, layout];

@@ -200,7 +200,7 @@ describe("launcher", () => {
     }
   });
 
-  test("after the agent's crash, the launcher kills stopped processes and those ignoring SIGTERM", async () => {
+  test("a crashed agent's launcher kills processes that are stopped or ignore SIGTERM", async () => {
     const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
     const child = launch(["crash", script], { stdio: ["ignore", "pipe", "ignore"] });
     await line(child, /^ready/);
@@ -208,7 +208,7 @@ describe("launcher", () => {
     // "close" has come: nobody holds standard output any more, so all have ended.
   });
 
-  test("without /proc, the launcher finds leftover processes using little CPU time", NEEDS_NAMESPACES, () => {
+  test("without /proc, the launcher needs little CPU time to find leftover processes", NEEDS_NAMESPACES, () => {
     const script = 'trap "echo asked >&2; sleep 1; exit" TERM; echo set; while :; do sleep 0.05; done';
     const crash = (hide: string, drop = ""): { stderr: string; cpuMs: number } => {
       const lines = `TIMEFORMAT="%U %S"; time unshare -m sh -c '${hide}; exec ${drop} "$@"' sh "$@"`;
@@ -252,7 +252,7 @@ describe("launcher", () => {
     assert.equal(stdout.toString("latin1"), expected);
   });
 
-  test("the launcher passes an empty environment and one of a megabyte to the agent", () => {
+  test("the launcher passes an empty or 1 MB environment to the agent", () => {
     assert.equal(runAlone(["environ"], {}).stdout.length, 0);
     const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
     assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);

@@ -102,7 +102,7 @@ async function drainOf(
   return { complete: await source.drain(), asked };
 }
 
-test("drain() checks six times at most whether background writers closed a pipe", async (t) => {
+test("drain() checks at most six times whether background writers closed a pipe", async (t) => {
   assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });

@@ -107,7 +107,7 @@ describe("ClockDuty", () => {
     assert.equal(clock.wallNs() - activity.lastNs(), 2_000n * MS);
   });
 
-  it("ClockDuty accepts a valid host time after it refused a later one", () => {
+  it("after refusing one host time, ClockDuty accepts an earlier, valid host time", () => {
     const { clock } = duty();
     const hostMs = Number(HOST_NS / MS);
     const validity = { notBeforeMs: hostMs - 1_000, notAfterMs: hostMs + 1_000 };

@@ -235,7 +235,7 @@ test("MessageBuffers does not use an oversized buffer for a small message", () =
   assert.equal(buffers.take(LARGE_BYTES).buffer.byteLength, LARGE_BYTES);
 });
 
-test("SpareMemory limits the buffers kept for reuse; ended requests keep none", () => {
+test("SpareMemory limits the spare buffers of all requests; ended requests keep none", () => {
   const spare = new SpareMemory(LARGE_BYTES);
   const first = new MessageBuffers(spare);
   const second = new MessageBuffers(spare);

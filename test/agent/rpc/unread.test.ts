@@ -138,7 +138,7 @@ async function mostHeldMib(
   return mostMib - restMib;
 }
 
-it("in three rounds, unfinished requests with large messages respect the memory bound", async () => {
+it("three rounds of unfinished large requests stay within the memory bound", async () => {
   await using agent = await startAgent();
   const mib = await mostHeldMib(agent, 3, HEALTH, [largest()]);
   // 480 MiB are sent at a time, and 64 may be held: without a bound on incomplete messages it was 360.

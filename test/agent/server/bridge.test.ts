@@ -30,7 +30,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 describe("guest-agent bridge", () => {
-  test("`bridge` carries every byte in both directions, and the end of input", async (t) => {
+  test("`bridge` carries every byte both ways and forwards the end of input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);
     const input = randomBytes(100 * MEBIBYTE);
@@ -136,7 +136,7 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(taken), 0);
   });
 
-  test("`bridge` reports a missing listener or socket path on stderr only", () => {
+  test("`bridge` reports a missing listener or socket path on stderr, not stdout", () => {
     for (const [args, code, words] of [
       [["/no/such/socket"], 69, /\/no\/such\/socket: ENOENT/],
       [[], 64, /pass it as the argument or set SVC_GUEST_SOCKET/],

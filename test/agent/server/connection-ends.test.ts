@@ -159,7 +159,7 @@ async function flood(agent: SocketAgent): Promise<void> {
 }
 
 describe("an agent that is asked to stop", () => {
-  test("a stopping agent closes unauthenticated peers immediately and lets others finish", async () => {
+  test("a stopping agent immediately disconnects unauthenticated peers; authenticated ones may finish", async () => {
     await using agent = await startSocketAgent();
     using known = await RawHttp2.dial(agent);
     assert.equal(await known.ask("Health", agent.token), "0");

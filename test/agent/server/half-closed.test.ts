@@ -99,7 +99,7 @@ describe("a half-closed client without TLS", () => {
     await peer.ended();
   });
 
-  it("a client's half-close ends only those requests whose body is incomplete", async () => {
+  it("a client's half-close ends only requests with an incomplete body", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
     const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);

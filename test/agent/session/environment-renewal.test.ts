@@ -241,7 +241,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("a session that `keepFrozen` kept frozen thaws only with a valid spec", async (t) => {
+  it("after `keepFrozen`, a session thaws only once its spec is valid", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

@@ -175,7 +175,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
 });
 
 describe("a freeze that waits for a starting command", () => {
-  it("a freeze waits for starting commands, then prepares memory, then stops processes", async () => {
+  it("a freeze waits until commands have started, prepares memory, then stops processes", async () => {
     const { freeze, state } = setup();
     const events: string[] = [];
     const started = Promise.withResolvers<void>();

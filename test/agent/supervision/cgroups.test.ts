@@ -42,7 +42,7 @@ describe("a command in a cgroup of its own", () => {
     await killsTheDaemon(agent, mark(125));
   });
 
-  it("the agent uses cgroups even if no cgroup2 file system is mounted", NEEDS_NAMESPACES, async (t) => {
+  it("without a mounted cgroup2 file system, the agent mounts one for itself", NEEDS_NAMESPACES, async (t) => {
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(250));

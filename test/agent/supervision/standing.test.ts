@@ -104,7 +104,7 @@ describe("time slices", NEEDS_SLICES, () => {
     assert.equal(String((await exec(slow, { args: OWN_SLICE })).stdout), `${slice}\n`);
   });
 
-  it("an agent that inherits a shorter scheduler time slice keeps this slice", async () => {
+  it("the agent keeps a shorter scheduler time slice that it inherited", async () => {
     const slice = 300_000;
     await using quick = await startAgent({ through: [program("with_slice"), String(slice)] });
     assert.equal(sliceOf(String(quick.pid)), slice);

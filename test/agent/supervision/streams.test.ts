@@ -97,7 +97,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
 }
 
 describe("a terminal with tostop set", () => {
-  it("a background job that `tostop` stops costs no CPU and can resume", async () => {
+  it("a background job stopped by `tostop` costs no CPU and can resume", async () => {
     using stream = new ExecStream(agent);
     const line =
       // The writer ends with the terminal: background commands outlive their starter.

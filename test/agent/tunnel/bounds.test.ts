@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("a tunnel's window update takes effect while earlier data awaits the server", async () => {
+  it("a window update overtakes tunnel data that the server has not read", async () => {
     const path = directory.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);

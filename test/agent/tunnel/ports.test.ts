@@ -172,7 +172,7 @@ describe("PortWatch", () => {
     assert.deepEqual([listed.length, listed.at(-1), list.truncated], [LISTED, 60_000 - 2 * LISTED, true]);
   });
 
-  it("otherAddressOf finds a port that the list of 512 ports omits", async () => {
+  it("otherAddressOf also finds ports beyond the 512 that PortWatch lists", async () => {
     const address = "127.0.0.2";
     const { ports } = scene(() => Array.from({ length: 3 * LISTED }, (_, number) => 60_000 - number), {
       ...kind,
@@ -219,7 +219,7 @@ describe("PortWatch", () => {
     assert.equal(counts.looks, last);
   });
 
-  it("PortWatch merges a slow watcher's changes, and resends everything after a restore", async () => {
+  it("PortWatch merges changes for slow watchers and resends everything after a restore", async () => {
     let open = [1];
     let isBehind = false;
     const { counts, pass, ports } = scene(() => open);

@@ -173,7 +173,7 @@ describe("WaitForPort", () => {
     await Promise.allSettled(silentOnes);
   });
 
-  it("100 waits for a port share one listener scan every 50 ms", async () => {
+  it("100 concurrent waits for a port share one scan every 50 ms", async () => {
     let looks = 0;
     const delays: number[] = [];
     const due: (() => void)[] = [];

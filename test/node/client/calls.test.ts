@@ -123,7 +123,7 @@ describe("aborting", () => {
     assert.deepEqual([error.status, error.code, isTransient(error)], ["CANCELLED", "STREAM_LEFT", false]);
   });
 
-  test("an abort ends completeRestore() during the hook, or before its first call", async () => {
+  test("completeRestore() can be aborted during the hook, or before any call", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },

@@ -37,7 +37,7 @@ describe("a client of an older agent", () => {
     assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
   });
 
-  test("if the agent lacks a method, the error names the first version with it", async () => {
+  test("the error for a missing method names the required agent version", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
     const tunnel = client.ports.connect(80).on("error", () => {});

@@ -70,7 +70,7 @@ describe("restoreSequence", () => {
     }
   });
 
-  test("`restoreSequence` neither repeats steps nor warns if Health answers arrive late", async () => {
+  test("late Health answers cause neither repeated restore steps nor a warning", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -88,7 +88,7 @@ describe("restoreSequence", () => {
     assert.deepEqual([repeated, warnings], [undefined, []], `the clock seems to be off by ${clockErrorMs} ms`);
   });
 
-  test("if the agent refuses a spec, restoreSequence fails with SPEC_REFUSED before hooks", async () => {
+  test("after a refused spec, restoreSequence fails with SPEC_REFUSED and runs no hook", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {

@@ -136,7 +136,7 @@ describe("the frames of a tunnel", () => {
     });
   }
 
-  it("besides its data, a tunnel frame uses 64 bytes of flow-control window", async () => {
+  it("a tunnel frame uses 64 bytes more flow-control window than its data", async () => {
     const { frames } = await exchange(1_000_000, "z".repeat(1300));
     const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);

@@ -94,7 +94,7 @@ describe("the guestctl of the build", () => {
     assert.match(said, REQUIREMENT);
   });
 
-  test("guestctl copied without its directory says which files are missing", async () => {
+  test("if only the executable was copied, guestctl names the missing file", async () => {
     const alone = join(await mkdtemp(join(directory, "alone-")), "guestctl");
     await cp(program, alone);
     const said = await endOf(alone, [process.execPath]);

@@ -145,7 +145,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });
 
-  test("`restore-sequence` repeats the restore steps once if the clock is off", async () => {
+  test("`restore-sequence` repeats the restore steps once if the clock is wrong", async () => {
     const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
       await using agent = await startGuestWithClock(errorsMs);
       const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials.path, ...options];

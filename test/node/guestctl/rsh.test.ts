@@ -124,7 +124,7 @@ describe("guestctl rsh", () => {
     assert.match(stderr, /there is no sandbox "?box/);
   });
 
-  test("`rsh` exits with the command's status even if rsh's output reader has closed", async () => {
+  test("`rsh` exits with the command's status even if rsh's output is closed", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
     assert.equal((await guestctl.lines.next()).value, "out");
     guestctl.stdout.destroy();

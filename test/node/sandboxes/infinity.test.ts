@@ -30,7 +30,7 @@ async function assertRefused(operation: () => Promise<unknown>, field: string): 
 }
 
 describe("Infinity as the value of an option of sandboxes", () => {
-  test("the tests of Infinity name every numeric option of the sandboxes module", () => {
+  test("every numeric option of the sandboxes module is tested with Infinity", () => {
     const names = globSync(FILES, { cwd: SOURCES }).flatMap((name) =>
       [...readFileSync(join(SOURCES, name), "utf8").matchAll(/^ {2}readonly (\w+)\?: number\b/gm)].map(
         ([, option]) => option ?? "",

@@ -227,7 +227,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
   // The one above was free for a while, in which another test may have taken it.
   const another = freePort();
 
-  test("`create` and `fork` reject a name that a leftover ingress routes to", async () => {
+  test("`create` and `fork` reject a sandbox name that a leftover ingress uses", async () => {
     await node.create({ image: IMAGE, name: "old" });
     const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });

@@ -113,7 +113,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     );
   });
 
-  test("if freezing fails, `guestctl sandbox` exits with 3 and `ls` shows this", async (t) => {
+  test("if freezing fails, `guestctl sandbox` exits with 3; `ls` shows 'not frozen'", async (t) => {
     await using place = await unfreezable(t);
     if (place === undefined) return;
     const { substrate } = place;

@@ -125,7 +125,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 });
 
 describe("the last two sandboxes that share a volume", NEEDS_NAMESPACES, () => {
-  it("concurrently removing a volume's last two sandboxes deletes the volume", async ({ node, substrate }) => {
+  it("a volume is deleted if its last two sandboxes are removed concurrently", async ({ node, substrate }) => {
     await node.fork("box", { name: "twin" });
     const { promise: both, resolve } = Promise.withResolvers<void>();
     let removals = 0;

@@ -85,7 +85,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal((await client.run(["sh", "-c", "echo $KEY ${#BIG}"])).stdout, "of-its-own 0\n");
   });
 
-  it("if a spec file is damaged, `resume` succeeds only without option `env`", async (place) => {
+  it("if a spec file is damaged, `resume` rejects `env` but otherwise succeeds", async (place) => {
     const { node, substrate } = place;
     for (const path of [HOOKS_SPEC, PROCESS_SPEC]) {
       await node.standby("box");

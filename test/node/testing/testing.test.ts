@@ -117,7 +117,7 @@ describe("an agent for tests", () => {
     await assert.rejects(client.health(), /closed/);
   });
 
-  test("a process that awaits a test agent's end does not exit early", async () => {
+  test("awaiting `agent.ended` of a test agent keeps the process alive", async () => {
     const waiting = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sh", "-c", "sleep 0.2; exit 5"] });
       console.log((await agent.ended).exitCode);`;

@@ -63,7 +63,7 @@ describe("MakeFolder", () => {
     }
   });
 
-  it("MakeFolder does not chown a directory that another process swapped in", NEEDS_ROOT, async () => {
+  it("MakeFolder does not chown a directory that has replaced the new one", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await fs.mkdir(directory.at("inside/secret"), { recursive: true, mode: 0o700 });
     await fs.writeFile(directory.at("inside/secret/key"), "root's");

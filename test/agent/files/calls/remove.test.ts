@@ -105,7 +105,7 @@ describe("Remove", () => {
     assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
   });
 
-  it("a cancelled Remove stops and closes its descriptors", NEEDS_INSIGHT, async () => {
+  it("a cancelled Remove stops deleting and closes its descriptors", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     // A removal may be complete before it is cancelled: then try another.
     for (let isCancelled = false; !isCancelled;) {

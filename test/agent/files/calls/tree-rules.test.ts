@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("WriteTree keeps the owner and mode of replaced files among new files", async () => {
+  it("replaced files keep owner and mode although WriteTree also creates new files", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
@@ -129,7 +129,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path), ["top"]);
   });
 
-  it("WriteTree follows existing directory symlinks, resolving absolute ones inside the tree", async () => {
+  it("WriteTree follows existing directory symlinks; absolute targets start at the tree's root", async () => {
     const path = newDirectory();
     fs.mkdirSync(join(path, "usr/bin"), { recursive: true });
     fs.mkdirSync(join(path, "usr/lib"));

@@ -390,7 +390,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("ReadTree sends no more of a growing file than the size it declared", async () => {
+  it("ReadTree sends at most the declared size of a file that grows", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
     for (const name of names) fs.writeFileSync(name, Buffer.alloc(10, "x"));

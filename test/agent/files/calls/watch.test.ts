@@ -295,7 +295,7 @@ describe("the watches of an agent", () => {
     await watch.has("created sub/file");
   });
 
-  it("a restore ends watches, and the client library resumes them with a rescan", async () => {
+  it("after a restore, the client library resumes watches and reports a rescan", async () => {
     await using directory = await testDirectory();
     await using watch = await Watch.of(directory.path, { recursive: true });
     await using once = await Watch.of(directory.path, { resume: false });

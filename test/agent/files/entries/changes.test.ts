@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Changes } from "../../../../src/agent/files/entries/changes.ts";
 
-test("changes below a directory that awaits a rescan are not recorded", () => {
+test("while a directory's rescan is pending, changes below it are not recorded", () => {
   const changes = new Changes(() => true);
   changes.rescan("a");
   // While the client does not read, any number of paths can change here: memory for each would have no limit.

@@ -285,7 +285,7 @@ describe("a reading of /proc", () => {
     assert.equal(readings, 3);
   });
 
-  it("without free descriptors, a scan of /proc reports no running process as ended", async () => {
+  it("if a /proc scan fails with EMFILE, running processes count as alive", async () => {
     await using running = await launch(shell("echo up; exec sleep 1007"));
     await running.stdout.until(/up/);
     let isShort = false;

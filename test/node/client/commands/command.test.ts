@@ -109,7 +109,7 @@ describe("output of a command", () => {
     await kept.forget();
   });
 
-  test("an unsupported output encoding is rejected, as an option and by setEncoding()", async () => {
+  test("the `encoding` option and setEncoding() reject an unsupported output encoding", async () => {
     const kept = client.start(["true"], { keep: { name: randomUUID() }, encoding: "buffer" });
     assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /kept command .* without this option/);
     const text = client.start(["true"]);

@@ -390,7 +390,7 @@ describe("a kept command", () => {
     ]);
   });
 
-  test("input written to a kept command that has no standard input is dropped", async () => {
+  test("input for a kept command without standard input is dropped", async () => {
     const command = client.start(["sleep", "1000"], { keep: { name: "deaf" } });
     await command.attached;
     const { stdin, attached } = client.commands.attach("deaf");

@@ -59,7 +59,7 @@ describe("guestctl exec -it in a terminal", () => {
       assert.equal(await modesOf(terminal), modes);
     }));
 
-  test("`exec -it` adds no carriage return to a line feed of the command", () =>
+  test("`exec -it` prints a line feed without adding a carriage return", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl("-it sh -c 'stty -onlcr; printf one\\\\ntwo; printf [end]'")}; echo\n`);
       await terminal.read(/one\ntwo\[end\]/);
