@@ -63,7 +63,8 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
   session_freeze_failed:
     "The session could not be frozen, for one of [these reasons](snapshots.md#freeze_problem) (`problem`).",
-  session_frozen: "The session is frozen. `pending` is the number of processes of the session that wait in the kernel.",
+  session_frozen:
+    "The session is frozen. `pending` is the number of processes that have not stopped yet, because they wait in the kernel.",
   session_thaw_failed:
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
   session_thawed: "The restore steps thawed the session.",

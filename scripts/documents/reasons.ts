@@ -98,7 +98,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   PORTS_NOT_KNOWN: [["FAILED_PRECONDITION"], "The agent cannot list ports, because the guest has no /proc."],
   PORT_NOT_LISTENING: [
     ["DEADLINE_EXCEEDED"],
-    "WaitForPort reached its time limit. No server listened on the `port`, or only a server on an address that tunnels do not reach; the message names this address.",
+    "WaitForPort reached its time limit. No server listened on the `port`, or the server listened only on an address that tunnels do not reach. In the second case, the message names this address.",
   ],
   PORT_REFUSED: [["FAILED_PRECONDITION"], "No server listens for stream connections on the `port` or `path`."],
   PORT_RESET: [["ABORTED"], "The server reset the connection of the tunnel."],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "The agent holds [too many bytes](#limits) of requests that it has received but not yet processed. The call that has been idle for the longest time gets this error and ends, if it has been idle for at least 60 s. Otherwise the new call gets this error.",
+    "The agent has received [too many bytes](#limits) that it could not process yet. The call that has been idle for the longest time gets this error and ends, if it has been idle for at least 60 s. Otherwise the new call gets this error.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

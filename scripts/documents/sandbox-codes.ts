@@ -30,7 +30,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     'The session could not be frozen. If the call had `freeze: "required"`, the sandbox was not suspended. If the call had `env`, the sandbox was not forked or resumed.',
   ENV_UNSUPPORTED: "The sandbox's agent is older than 0.3.0, or a node older than 0.3.0 suspended the sandbox.",
   ENV_NOT_TAKEN:
-    "The session thawed before it had the new variables, or the agent refused the variables or a spec file. In this case, the library removes a fork, but leaves a resumed sandbox [frozen](#secrets-of-a-fork).",
+    "The session thawed before it had the new variables, or the agent refused the variables or a spec file. A fork with this error is removed. If the agent refused a spec file during `resume`, the session stays [frozen](#secrets-of-a-fork).",
   RESTORE_DEGRADED:
     "A fork could not reseed its random generators. `acceptDegraded` (`--accept-degraded`) keeps the fork.",
   AGENT_UNREACHABLE:

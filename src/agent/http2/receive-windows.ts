@@ -134,7 +134,7 @@ export class ReceiveWindows {
 
   /**
    * Returns the next window size. The window shrinks if the current large requests would exceed the shared limit. It
-   * grows only to a size at which twice as many large requests would fit, so that it does not oscillate.
+   * grows only to a size at which twice as many large requests would fit, so that the size does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

@@ -36,7 +36,7 @@ ACLs are not copied, not even with -a.`,
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: 'set the owner (and group) of all copies; requires root on the receiving side, which looks up the names; "USER:" also sets the login group of USER',
+      help: 'set the owner (and group) of all copies; the receiving side looks up the names, and must be root; "USER:" also sets the group, to the login group of USER',
     },
     dereference: {
       short: "L",

@@ -28,8 +28,8 @@ export type RunHookRequest = Message<"svc.guest.v1alpha1.RunHookRequest"> & {
   kind: HookKind;
 
   /**
-   * Time that the hook may take, in milliseconds. After this time its whole process tree gets SIGTERM, and SIGKILL two
-   * seconds later. The deadline of the call should be some seconds longer. 0: 30000. At most 600000.
+   * Time that the hook may take, in milliseconds. After this time all processes of the hook get SIGTERM, and two
+   * seconds later SIGKILL. The deadline of the call should be some seconds longer. 0: 30000. At most 600000.
    *
    * @generated from field: uint32 timeout_ms = 2;
    */

@@ -184,8 +184,8 @@ export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
   intervalMs: number;
 
   /**
-   * Time that one run may take, in milliseconds. After this time, all processes of the run get SIGTERM, and SIGKILL two
-   * seconds later, and the run counts as exit code 124. 0 means 5000.
+   * Time that one run may take, in milliseconds. After this time, all processes of the run get SIGTERM, and two seconds
+   * later SIGKILL. The run then counts as exit code 124. 0 means 5000.
    *
    * @generated from field: uint32 timeout_ms = 3;
    */
