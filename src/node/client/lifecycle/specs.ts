@@ -24,14 +24,14 @@ export interface ProcessSpec {
   readonly user?: string | undefined;
   /** Command that checks whether the workload is ready. Default: the workload is ready as soon as it runs. */
   readonly readyCmd?: ReadyCommandSpec | undefined;
-  /** Other spelling of `readyCmd`. */
+  /** The same field as `readyCmd`, in snake case. */
   readonly ready_cmd?: ReadyCommandSpec | undefined;
   /**
    * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After
    * this time they get SIGKILL. Default: 10 s; in `startTestAgent`, 1 s.
    */
   readonly stopGraceMs?: number | undefined;
-  /** Other spelling of `stopGraceMs`. */
+  /** The same field as `stopGraceMs`, in snake case. */
   readonly stop_grace_ms?: number | undefined;
   /** Where the workload's standard output and error go. Default: `inherit`. */
   readonly output?: ProcessOutputSpec | undefined;
@@ -43,14 +43,14 @@ export interface ReadyCommandSpec {
   readonly args: readonly string[];
   /** Pause from the end of one run to the start of the next run, in milliseconds. Default: 1 s. */
   readonly intervalMs?: number | undefined;
-  /** Other spelling of `intervalMs`. */
+  /** The same field as `intervalMs`, in snake case. */
   readonly interval_ms?: number | undefined;
   /**
    * Time that one run may take, in milliseconds. After this time, the run counts as failed, and its processes get
    * SIGTERM, and SIGKILL 2 s later. Default: 5 s.
    */
   readonly timeoutMs?: number | undefined;
-  /** Other spelling of `timeoutMs`. */
+  /** The same field as `timeoutMs`, in snake case. */
   readonly timeout_ms?: number | undefined;
 }
 
@@ -66,7 +66,7 @@ export interface ProcessOutputSpec {
 export interface KeepOutputSpec {
   /** Size of the buffer for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
-  /** Other spelling of `bufferBytes`. */
+  /** The same field as `bufferBytes`, in snake case. */
   readonly buffer_bytes?: number | undefined;
 }
 
@@ -74,11 +74,11 @@ export interface KeepOutputSpec {
 export interface HooksSpec {
   /** Runs before a snapshot or standby, so that the workload can reach a consistent state. Default: no such hook. */
   readonly preSnapshot?: HookSpec | undefined;
-  /** Other spelling of `preSnapshot`. */
+  /** The same field as `preSnapshot`, in snake case. */
   readonly pre_snapshot?: HookSpec | undefined;
   /** Runs after a restore, once the restore steps have ended. Default: no such hook. */
   readonly postRestore?: HookSpec | undefined;
-  /** Other spelling of `postRestore`. */
+  /** The same field as `postRestore`, in snake case. */
   readonly post_restore?: HookSpec | undefined;
 }
 
