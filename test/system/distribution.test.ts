@@ -106,7 +106,7 @@ describe("the inspection of the bundle", () => {
     });
   }
 
-  test("the release inspection rejects writable ELF segments that the agent would unmap", (t) => {
+  test("the release inspection rejects writable ELF segments that the agent's madvise would discard", (t) => {
     const directory = makeDirectory(t);
     const rule = join(makeDirectory(t), "round-up.c");
     writeElfFile(join(directory, "program"), [

@@ -38,7 +38,7 @@ describe("a command's resource usage", () => {
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
 
-  it("without memory.peak, usage omits peak memory that could be the agent's own", async () => {
+  it("without memory.peak, usage omits a memory peak that may be the agent's", async () => {
     const { usage } = await client.run(holds);
     assert.ok((usage?.peakMemoryBytes ?? 0) >= PEAK_MIB * MIB, JSON.stringify(usage));
     const { usage: small } = await client.run(["true"]);

@@ -289,7 +289,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     await processGone(pid);
   });
 
-  it("the restore steps with `keepFrozen` do not freeze a running session", async () => {
+  it("restore steps with `keepFrozen` leave a running session running", async () => {
     await using guest = await Guest.start();
     using client = clientOf(guest.agent);
     assert.equal((await client.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);

@@ -252,7 +252,7 @@ describe("a reading of /proc", () => {
     assert.ok(turns >= counted.rows.length, `${turns} turns`);
   });
 
-  it("a scan of /proc includes children of a process that ended meanwhile", async () => {
+  it("a /proc scan includes children of a process that ends during the scan", async () => {
     const [ended, born] = [2 ** 25, 2 ** 25 + 1];
     const lists = [[ended], [born], [born]];
     const racing = {
