@@ -6,7 +6,7 @@ import { LOG_EVENTS, type LogEvent } from "../../src/agent/domain/log-events.ts"
  */
 const MEANINGS: Readonly<Record<LogEvent, string>> = {
   accept_failed:
-    "The agent (`EMFILE`) or the guest (`ENFILE`) has no file descriptors left. Until descriptors are free, the agent closes new connections at once.",
+    "The agent (`EMFILE`) or the guest (`ENFILE`) has no file descriptors left. Until descriptors are free, the agent closes new connections immediately.",
   agent_ended: "The agent exits. `agent_ended` is the last event in its log. `reason` says how the workload ended.",
   agent_started: "The agent has read its configuration.",
   background_failed: "A background task failed because of a bug.",
