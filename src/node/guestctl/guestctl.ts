@@ -43,7 +43,7 @@ export async function guestctl(given: readonly string[], host: Host): Promise<nu
     host.stdout.write(HELP);
     return 0;
   }
-  // docker prints its version for -v alone.
+  // Accept a lone -v as --version, as docker does.
   if (name === "--version" || name === "-V" || (args.length === 1 && args[0] === "-v")) {
     host.stdout.write(`guestctl ${AGENT_VERSION}\n`);
     return 0;

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 /**
- * How long synchronous work may delay signals and timers. Compared with this much work, a turn of the event loop costs
- * little.
+ * How long synchronous work may delay signals and timers. A turn of the event loop takes far less time than this, so
+ * the turns hardly slow the work down.
  */
 const LONGEST_TURN_MS = 50;
 

@@ -182,7 +182,7 @@ const NEWLINE = 0x0a;
 const SPACE = 0x20;
 const EQUALS = 0x3d;
 
-/** Values of a pax header (pax(1), Extended Header), which override those of the next header. */
+/** Values of a pax header (pax(1), Extended Header). They override the fields of the ordinary header that follows. */
 export type PaxValues = ReadonlyMap<string, Buffer>;
 
 /** Encodes a pax header as `length key=value` lines. */

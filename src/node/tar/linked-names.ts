@@ -31,7 +31,7 @@ export class LinkedNames {
     return first;
   }
 
-  /** Forgets a name that could not be copied: the next name of its file then counts as the first. */
+  /** Forgets a first name that could not be copied. The next name of the same file then becomes its first name. */
   forget(name: Buffer): void {
     const key = name.toString("latin1");
     const file = this.#files.get(key);

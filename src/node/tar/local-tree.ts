@@ -11,8 +11,8 @@ import { secondsNotBefore } from "./times.ts";
 const NONE = Buffer.alloc(0);
 const SLASH = 0x2f;
 /**
- * Number of entries in a call of `choose`. Calls for single entries would be slow, because an answer from another
- * thread takes about 0.1 ms.
+ * How many entries are passed to `choose` in one call. A separate call for each entry would be slow, because an answer
+ * from another thread takes about 0.1 ms.
  */
 const CHOSEN_AT_ONCE = 256;
 const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
@@ -173,8 +173,8 @@ function unreadable(path: Buffer, error: unknown): EntryError {
 
 /**
  * A local entry that an archive can contain. Reading its content throws EntryError if the file cannot be read or became
- * shorter. This is a class, because creating an object with a closure for each property takes as long as reading a
- * small file.
+ * shorter. This is a class for speed: creating an object with a closure for each property would take as long as reading
+ * a small file.
  */
 export class LocalTarEntry implements TarHeader {
   readonly type: "file" | "directory" | "symlink";

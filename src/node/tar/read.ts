@@ -83,8 +83,8 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
 }
 
 /**
- * Creates the error for a sparse file in GNU tar's format. Its content lacks the holes, or begins with a map of them,
- * so unpacking it as ordinary content would create a wrong file.
+ * Creates the error for a sparse file in GNU tar's format. In the archive, the content of such a file lacks the holes,
+ * or begins with a map of the holes. If it were unpacked as ordinary content, the resulting file would be wrong.
  */
 function sparse(): TarError {
   return new TarError("the archive has a sparse file in GNU tar's own format; create the archive without --sparse");

@@ -219,8 +219,8 @@ class UnpackTarget implements Disposable {
   }
 
   /**
-   * Must be called when a hard link to a missing file was written as a separate file. Later hard links to the missing
-   * file then become links to the separate file.
+   * Must be called when a hard link was written as a separate file because its target is missing. Later hard links to
+   * the same target then become links to this separate file.
    */
   substitute(missing: readonly string[], parts: readonly string[]): void {
     if (this.#files.has(parts.join("/"))) this.#files.set(missing.join("/"), parts.join("/"));

@@ -4,7 +4,7 @@ import { TestAgentError } from "./errors.ts";
 
 /** Environment variable with the path of the guest-agent program for tests. */
 export const AGENT_VARIABLE = "GUEST_AGENT";
-/** Directory of this package. If the package is linked from the project's build, the agent is in a directory beside it. */
+/** Directory of this package. The project's build creates the agent's directory beside it. */
 const PACKAGE_DIRECTORY = join(import.meta.dirname, "../../..");
 
 /**

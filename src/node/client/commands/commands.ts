@@ -234,8 +234,8 @@ export class Commands {
   ): WorkloadOutput | WorkloadOutput<Buffer> {
     checkOptions("the options of workloadOutput()", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // This output is never acknowledged. An acknowledgement would have no effect, because the agent drops the oldest
-    // output whether or not a client has read it.
+    // Do not acknowledge this output: the agent drops its oldest bytes even if no client has read them, so an
+    // acknowledgement would have no effect.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
       { ...outputsOf(options), hasStdin: false },
@@ -313,8 +313,8 @@ export class Commands {
   }
 
   /**
-   * Returns the start time of a process, in clock ticks; 0 if the session has no such process. The agent then reports
-   * that the process does not exist, because no process of the session has the start time 0.
+   * Returns the start time of a process, in clock ticks; 0 if the session has no such process. No process has the start
+   * time 0, so for 0 the agent reports that the process does not exist.
    */
   async #startTicksOf(pid: number, options: CallOptions): Promise<number> {
     const { processes } = await this.processes(options);

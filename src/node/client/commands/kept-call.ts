@@ -43,8 +43,8 @@ export class KeptCall implements ExecWire {
   readonly #channel: RedialledChannel;
   readonly #own: OwnCommand;
   /**
-   * Whether the next attempt must dial a new channel. This is necessary if a connection hangs in its handshake, because
-   * the channel then makes no other connection.
+   * Whether the next attempt must use a new channel. This is necessary after a connection has hung in its handshake,
+   * because the old channel then waits for that connection and makes no other.
    */
   #dialsNext: boolean;
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;

@@ -11,7 +11,7 @@ const HELD_BYTES = 1024 * 1024;
  * could be a deadlock: the command may be blocked until the agent has read an acknowledgement.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** How many of the WINDOW_BYTES each frame uses in addition to its data. */
+/** Overhead of a frame. A frame with n bytes of data uses n + FRAME_BYTES of the WINDOW_BYTES. */
 const FRAME_BYTES = 256;
 /**
  * The client acknowledges output when the reader has read ACKNOWLEDGE_BYTES, or when ACKNOWLEDGE_MS have passed since a

@@ -37,8 +37,8 @@ export class OwnCommand {
   }
 
   /**
-   * Terminates (SIGHUP) the command of a cancelled start. Waits for the agent's answer, because only the answer says
-   * whether a command was started, and which `exec_id` it has.
+   * Ends the command (SIGHUP) after the caller has cancelled its start. First waits for the agent's answer, because
+   * only the answer says whether a command was started, and which `exec_id` it has.
    */
   hangUpOnceAnswered(call: ExecCall): void {
     const timer = setTimeout(() => call.cancel(), ANSWER_MS);

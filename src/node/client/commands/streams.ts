@@ -6,14 +6,16 @@ import type { ExecWire } from "./wire.ts";
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Creates the stream for a command's standard input. Everything that is written to the stream is sent to the agent. The
- * stream sends the end of input only if `isWanted`, and drops writes after the command's end. Destroying the stream
- * without an error ends the input. Destroying it with an error calls `abandon`, so that the command does not mistake a
- * part of the input for all of it.
+ * Creates the stream for a command's standard input. Sends everything that is written to the stream to the agent, and
+ * drops writes after the command's end.
+ *
+ * When the stream ends or is destroyed without an error, it sends the end of input, unless `isWanted` is false. When
+ * the stream is destroyed with an error, it calls `abandon` instead, so that the command does not mistake a part of the
+ * input for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // Await each piece, instead of sending the next one in the callback: if `send` drops a piece, it calls back
-  // synchronously, and the nested calls would overflow the stack.
+  // Await each piece. Do not send the next piece in the callback of `send`: when `send` drops a piece, it calls the
+  // callback synchronously, so the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     // Send no more pieces when the stream is destroyed, because it has then already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
@@ -27,8 +29,8 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   };
   const stream = new Writable({
     decodeStrings: true,
-    // A write to a command without standard input must fail. A destroyed stream would ignore the write, so this stream
-    // is not destroyed when it ends.
+    // If the command has no standard input, a write must fail. A destroyed stream would ignore the write, so do not
+    // destroy the stream when it ends.
     autoDestroy: isWanted,
     write(bytes: Buffer, _encoding, done): void {
       void writePieces(bytes, done);

@@ -321,9 +321,9 @@ function isRefusal(code: ErrorCode | undefined): boolean {
 const REFUSED = "the agent refused the connection, usually because of the client certificate";
 
 /**
- * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A connection
- * that hangs may never get an answer. The limit for a hanging connection is shorter, because the caller has already
- * waited until the call's deadline.
+ * Time limits for finding out why there is no connection. REFUSAL_LIMIT_MS applies if the agent refused the connection;
+ * the reason then arrives soon. SILENCE_LIMIT_MS applies if the connection hangs: the agent may never answer, and the
+ * caller has already waited until the call's deadline.
  */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
@@ -352,8 +352,8 @@ export function mayConnect(error: unknown): boolean {
 }
 
 /**
- * Returns for how long to search for the reason why a call had no connection, in milliseconds. Returns undefined if
- * there is nothing to search for: the error already has the reason, or the call had a connection.
+ * Returns the time limit, in milliseconds, for finding out why a call had no connection. Returns undefined if the error
+ * already has the reason, or if the call had a connection.
  */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;

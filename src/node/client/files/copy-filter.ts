@@ -27,8 +27,8 @@ export class CopyFilter {
   }
 
   /**
-   * Yields the entries to copy. The content of a directory must follow the directory directly, so that it can be
-   * excluded with the directory.
+   * Yields the entries to copy. Excludes everything in an excluded directory; so in `entries`, the content of a
+   * directory must come directly after the directory.
    */
   async *chosen(entries: AsyncIterable<ArchiveEntry>): AsyncGenerator<ArchiveEntry> {
     const turns = new EventLoopTurns();

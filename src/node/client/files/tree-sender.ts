@@ -54,8 +54,8 @@ export interface SenderParts {
   readonly write: Write;
   readonly orAnswer: UntilAnswered;
   /**
-   * Whether the agent supports holes, and whether it supports a message which says that the content of an entry could
-   * not be read after its attributes were sent.
+   * Whether the agent supports holes (`holes`), and the message which reports that an entry's content could not be read
+   * after its attributes were sent (`itemFailures`).
    */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
   /**

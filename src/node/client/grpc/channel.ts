@@ -90,7 +90,8 @@ export class Channel {
 
   /**
    * The address to which the client last connected, if the client has several addresses or a vsock address. Undefined
-   * before the first connection, for a bridge, and for any other single address, because grpc-js dials that itself.
+   * before the first connection, for a bridge, and for any other single address, because grpc-js itself dials such an
+   * address.
    */
   get addressInUse(): string | undefined {
     return this.#link.inUse?.();

@@ -18,8 +18,8 @@ export type ConnectionEvent =
   | (OfClient & { readonly event: "connected"; readonly address?: string })
   | (OfClient & { readonly event: "failed"; readonly address?: string; readonly reason?: string })
   /**
-   * The client repeats a call. `target` is absent if a restore repeats the call, because each attempt may use a new
-   * client.
+   * A call will be repeated after `pauseMs`. `target` is absent during a restore, because each attempt may then use a
+   * new client.
    */
   | (Partial<OfClient> & { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string });
 

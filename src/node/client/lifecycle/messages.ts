@@ -99,7 +99,7 @@ export type CommandUsage = Plain<UsageMessage>;
 /** A kept command (message KeptExec). Without `exit` it is still running. */
 export type CommandInfo = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: CommandResult };
 
-/** How a command ended, and whether the agent has forgotten it (message EndExecResponse). */
+/** How a kept command ended, and whether the agent has forgotten the command (message EndExecResponse). */
 export type EndedCommand = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: CommandResult };
 
 export function commandInfoOf(message: KeptExecMessage): CommandInfo {

@@ -16,9 +16,8 @@ const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /**
- * Limit on the error of the guest's clock after the restore steps, in milliseconds. The measured error is first reduced
- * by the uncertainty of the measurement. A larger error means that the call that set the clock was delayed, so the
- * restore steps are repeated.
+ * Limit on the error of the guest's clock after the restore steps, in milliseconds. If the measured error minus its
+ * uncertainty is larger, the call that set the clock was delayed, so the restore steps are repeated.
  */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */

@@ -37,8 +37,8 @@ export class DataFrames {
 
   /**
    * Takes over the data frames of a call whose headers have arrived. `onBytes` receives the data as it arrives;
-   * `isLast` is true for the last data of a frame. Returns undefined if this version of grpc-js keeps the HTTP/2 stream
-   * in an unknown place; then grpc-js handles all frames.
+   * `isLast` is true for the last data of a frame. Returns undefined if the HTTP/2 stream cannot be found in this
+   * version of grpc-js. In that case grpc-js handles all frames.
    */
   static of(
     call: ClientDuplexStream<never, unknown>,
@@ -54,7 +54,8 @@ export class DataFrames {
   /** Sends a data frame. `sent` is called once the bytes may be reused. */
   send(bytes: Buffer, sent?: () => void): void {
     const stream = this.#stream;
-    // If the stream is not writable, the call has ended; its status says why, so the frame is dropped silently.
+    // If the stream is not writable, the call has ended. Drop the frame without an error, because the call's status
+    // already reports why it ended.
     if (!stream.writable) sent?.();
     else {
       stream.cork();

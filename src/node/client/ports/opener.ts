@@ -24,8 +24,9 @@ interface Dials {
 }
 
 /**
- * Opens tunnels over one connection, and over additional connections when that one is full. If opening a tunnel fails
- * with a transient error, replaces the first connection and tries once more.
+ * Opens tunnels over one connection. When this connection has CALLS_PER_CONNECTION tunnels, opens additional
+ * connections. If a tunnel cannot be opened because of a transient error, `open` replaces the first connection and
+ * tries once more.
  */
 export class TunnelOpener {
   readonly #channel: RedialledChannel;

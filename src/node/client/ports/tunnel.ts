@@ -20,7 +20,10 @@ const FRAME_BYTES = READ_BYTES;
  * them is cheaper than sending a frame for each.
  */
 const JOINED_PIECES = 16;
-/** How many of the WINDOW_BYTES each frame uses in addition to its data (TunnelOpened.window_bytes). */
+/**
+ * Overhead of a frame. A frame with n bytes of data uses n + FRAME_OVERHEAD_BYTES of the WINDOW_BYTES
+ * (TunnelOpened.window_bytes).
+ */
 const FRAME_OVERHEAD_BYTES = 64;
 /**
  * Limit on the bytes in flight in each direction. From the agent: bytes that it has sent and the reader has not read.
@@ -121,8 +124,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Corks the destination, because a frame arrives in parts of at most 16 KiB. All parts that arrive in one tick of the
-   * event loop are then written in one system call.
+   * A frame arrives in parts of at most 16 KiB. Corks the destination, so that all parts that arrive in one tick of the
+   * event loop are written in one system call.
    */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {

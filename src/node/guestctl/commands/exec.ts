@@ -223,7 +223,8 @@ function madeUpName(command: string): string {
  * shell.
  */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
-  // Include EACCES, because if the user cannot access one directory of PATH, every unknown command fails with EACCES.
+  // Also advise after EXEC_PERMISSION_DENIED (EACCES): if the user cannot access a directory of PATH, every unknown
+  // command fails with this reason.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
     return `exec does not start a shell; to run a whole line in one: guestctl exec -- sh -c ${quoted(command)}`;

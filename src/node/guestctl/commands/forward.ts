@@ -124,7 +124,7 @@ interface Mapping {
 }
 
 const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
-/** Matches `:80`, with which users of kubectl choose any free local port. */
+/** Matches a mapping such as `:80`, which means any free local port, as in kubectl. */
 const ANY_LOCAL = /^:(?=\d+$)/;
 
 /** Matches a local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */

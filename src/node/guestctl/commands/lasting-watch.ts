@@ -68,8 +68,8 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
 const FLUSH_MS = 500;
 
 /**
- * Calls `leave` at SIGINT or SIGTERM. Then gives standard output half a second to accept the last lines. If the program
- * at the other end of the pipe does not read them, exits with status 0, because guestctl would otherwise wait forever.
+ * Calls `leave` at SIGINT or SIGTERM. If standard output has not accepted the last lines half a second later, exits
+ * with status 0. Otherwise guestctl would wait forever for a program that does not read from its pipe.
  */
 export function onSignal(host: NodeJS.Process, leave: () => void): void {
   const end = (): void => {

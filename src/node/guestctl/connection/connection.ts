@@ -140,7 +140,8 @@ async function connectOptions({ address = "", bridge, credentials, serverName }:
   const addresses = wholeAddresses(address);
   const [single = ""] = addresses;
   const dialled = addresses.length === 1 ? single : addresses;
-  // Over vsock the agent may or may not use TLS. If the credential directory has no certificates, it does not.
+  // Over vsock, some agents use TLS and others do not. If the credential directory has no client certificate, connect
+  // without TLS.
   const mayUseTls = addresses.some((each) => VSOCK.test(each)) && existsSync(join(credentials, "client.pem"));
   const usesTls = mayUseTls || addresses.some((each) => !each.startsWith(UNIX_PREFIX) && !VSOCK.test(each));
   if (!usesTls) return { address: dialled, token: await readToken(credentials) };

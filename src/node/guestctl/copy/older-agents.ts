@@ -52,9 +52,8 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Only files whose content is in memory are written concurrently. Wait for every other entry, because the next
-      // entry may be inside a new directory or replace a new symlink, and because streamed content must be read before
-      // the next entry.
+      // Only files whose content is in memory are written concurrently. Finish every other entry before the next one:
+      // the next entry may be inside a new directory or replace a new symlink, and streamed content must be read first.
       const isConcurrent = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };

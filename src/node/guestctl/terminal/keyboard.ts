@@ -5,7 +5,7 @@ import { enterRawMode } from "./terminal.ts";
 
 /** Connects standard input to a command until it is disposed of. */
 export interface Keyboard extends Disposable {
-  /** Rejects with CliError when the user disconnects with the escape character; never resolves. */
+  /** A promise that rejects with CliError when the user disconnects with the escape character. It never resolves. */
   readonly left: Promise<never>;
 }
 

@@ -20,8 +20,8 @@ import type { NodeResources } from "./resources.ts";
  */
 const FIRST_ATTEMPT_MS = 10_000;
 /**
- * Deadline of each later attempt to reach a silent agent, and the pause between these attempts. An attempt is
- * expensive: it makes two connections.
+ * The second and later attempts to reach a silent agent: the deadline of each attempt, and the pause between them. The
+ * pause is long, because an attempt is expensive: it makes two connections.
  */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
@@ -278,8 +278,8 @@ export class Frozen {
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();
-    // Let this connection attempt take all the time that an agent has to answer (`reachTimeoutMs`), because a second
-    // attempt would start from the beginning. A handshake is slow here only if this process is starved of CPU time.
+    // Let one connection attempt take the whole `reachTimeoutMs`, the time that an agent has to answer. A handshake is
+    // slow here only if this process is starved of CPU time, and a second attempt would repeat the whole handshake.
     const connectTimeoutMs = this.#node.guests.patience.reachTimeoutMs;
     const options = { known, done, connectTimeoutMs, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
     const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);

@@ -31,7 +31,10 @@ export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boo
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** States of an instance whose guest does not run. Its sandbox needs its restore steps only once it is resumed. */
+/**
+ * States in which an instance's guest does not run. In these states, the sandbox needs no restore steps until it is
+ * resumed.
+ */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**

@@ -226,8 +226,8 @@ async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Prom
 async function isGhosts({ substrate }: DaemonParts, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
   const named = (await substrate.instances({})).filter((instance) => instance.name === name);
-  // If an id matches several instances, the daemon answers 409. For the orphaned record, it may do so instead of
-  // answering 404, so treat both answers alike.
+  // The daemon answers 409 if an id matches several instances. For an orphaned record, the daemon may answer either 404
+  // or 409, so treat both answers alike.
   const found = await Promise.all(named.map(({ id }) => substrate.instance(id).catch(ifAmbiguous)));
   return named.length > 0 && found.every((instance) => instance?.name !== name);
 }

@@ -53,8 +53,8 @@ export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: 
 
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
- * frozen. Until its restore steps, such a session would run with the variables of its origin. Must be called before the
- * sandbox is resumed.
+ * frozen. Such a session would run with its old variables until its restore steps. Must be called before the sandbox is
+ * resumed.
  *
  * @param outcome the word for the operation in the error's message, such as "forked" in "was not forked"
  */
@@ -123,9 +123,9 @@ export async function refusedSpec(
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Must be called
- * before restore steps with keep_frozen: if the agent refused a file during those steps, the session would stay frozen
- * until the file is repaired, and would be killed at the time limit of the freeze.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) if either spec file in the guest does not contain a JSON object. Must be
+ * called before restore steps with keep_frozen. If the agent refused a file during those steps, the session would stay
+ * frozen until the file is repaired, or be killed at the time limit of the freeze.
  */
 export async function requireReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
@@ -151,8 +151,8 @@ async function readSpec(
 }
 
 /**
- * Creates the error for a fork or sandbox whose session thawed too early, so that it ran with its previous variables.
- * It should have stayed frozen until its new variables were written.
+ * Creates the error for a session that thawed before its new variables were written, and therefore ran with its
+ * previous variables.
  */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before its new environment variables were set: its processes may have used the previous variables`;

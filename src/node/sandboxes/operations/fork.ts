@@ -148,8 +148,8 @@ interface FinishedFork {
 }
 
 /**
- * Forks at the substrate. Afterwards the node's directory has two credential sets for the fork: the set of its origin,
- * which the fork uses when it wakes up, and a new set.
+ * Creates the fork at the substrate. Afterwards the node's directory contains two credential sets for the fork: a copy
+ * of its origin's set, which the fork still uses when it wakes up, and a new set.
  */
 async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;

@@ -127,8 +127,8 @@ export async function withdrawAll(node: DaemonParts, operation: string, entry: S
 }
 
 /**
- * Rejects with ALREADY_EXISTS if an ingress still routes to this name, because that ingress would route to the new
- * sandbox. After this check nobody can create such an ingress, because the daemon refuses an ingress to a name that no
+ * Rejects with ALREADY_EXISTS if an ingress of an earlier sandbox with this name still exists, because it would route
+ * to the new sandbox. After this check, no such ingress can be created: the daemon refuses an ingress to a name that no
  * instance has (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
 export async function requireUnpublished(node: DaemonParts, name: string): Promise<void> {

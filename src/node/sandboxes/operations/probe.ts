@@ -4,8 +4,8 @@ import { polled } from "../state/index.ts";
 import { currentSignal } from "../substrate/index.ts";
 
 /**
- * Deadline of each attempt. It also applies to the last attempt, even if less time is left, because with a shorter
- * deadline a slow answer would look like no answer.
+ * Deadline of each attempt. The last attempt has the same deadline even if less time is left: with a shorter one, a
+ * slow answer would look like no answer.
  */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
@@ -37,10 +37,11 @@ export interface Problem {
 }
 
 /**
- * Requests a hostname from the daemon's ingress until a server in a sandbox answers with any status. If none has
- * answered when the time is up, resolves with the last problem. The requests are necessary because the daemon answers
- * 201 to the creation of an ingress even if its proxy does not serve the ingress (deviation 2 of the substrate
- * contract).
+ * Sends requests with a hostname to the daemon's proxy until a server in a sandbox answers with any status. If no
+ * server answers in time, resolves with the last problem.
+ *
+ * The daemon's own answer is not enough: when an ingress is created, the daemon answers 201 even if its proxy does not
+ * serve the ingress (deviation 2 of the substrate contract).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
   const limits = { pauseMs: PAUSE_MS, limitMs: probe.timeoutMs };

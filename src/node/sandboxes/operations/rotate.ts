@@ -30,8 +30,8 @@ export async function finishRotation(node: NodeParts, rotating: SandboxEntry): P
     step("rotate", name, "issue credentials");
     await credentials.issueNext(name);
     const [old, fresh, files] = await Promise.all([
-      // The sandbox's own directory is missing if a process has crashed in `replace`, which first renames this
-      // directory and then gives its name to the directory with the new credentials.
+      // `replace` first renames the sandbox's directory, and then gives its name to the directory with the new
+      // credentials. If a process has crashed in between, the sandbox's directory is missing, so use the new directory.
       credentials.client(name).catch(() => credentials.client(nextOf(name))),
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),

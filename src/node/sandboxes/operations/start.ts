@@ -151,11 +151,12 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
  * Starts a sandbox from memory: a suspended sandbox, or a fork of a suspended sandbox or of a snapshot. Rejects with
  * SIBLING_RUNNING if the start fails because another guest with the same vsock CID is running.
  *
- * Under QEMU, only one guest with the same CID can run. A fork of a suspended sandbox or of a snapshot has the CID of
- * its origin. (A fork of a running sandbox is not affected, because the daemon gives the source a new CID: hypeman
- * 8853445, lib/instances/fork.go:72.) The daemon does not report this cause of a failure
- * (lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22), so this function checks which guests are
- * running.
+ * Under QEMU, two guests with the same CID cannot run at the same time. A fork of a suspended sandbox or of a snapshot
+ * has the CID of its origin. After a fork of a running sandbox the two CIDs differ, because the daemon gives the source
+ * a new CID (hypeman 8853445, lib/instances/fork.go:72).
+ *
+ * If a start fails for this reason, the daemon does not report the reason (lib/instances/snapshot.go:461,
+ * lib/hypervisor/qemu/diagnostics.go:22), so this function checks which guests are running.
  */
 export async function withSiblingCheck<Value>(
   node: InstanceParts,

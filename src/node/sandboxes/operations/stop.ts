@@ -42,7 +42,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     try {
       await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
-      // The daemon also refuses if the instance has powered off by itself meanwhile. Ignore that refusal.
+      // If the instance has powered off by itself meanwhile, the daemon refuses to stop it. Ignore that refusal.
       if ((await node.instances.existing(stopping)).state !== "Stopped") throw error;
     }
   });

@@ -69,8 +69,8 @@ export async function whileUp<Value>(
   } catch (error) {
     if (!isAgents(error)) throw error;
     if (panic !== undefined) throw panicked(panic, error);
-    // If the agent refuses connections, the instance may be powering off. Then AGENT_ENDED is the more helpful error,
-    // so first give the instance the time to power off.
+    // If the agent cannot be reached, the instance may be powering off. Wait up to POWER_OFF_MS for that, because
+    // AGENT_ENDED is a more helpful error if the instance is off.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([poll, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();

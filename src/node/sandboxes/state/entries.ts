@@ -1,8 +1,9 @@
 import type * as Sqlite from "node:sqlite";
 
 /**
- * Triggers that count the changes of entries, including those by other processes and other versions of this program.
- * `PRAGMA data_version` alone is not enough: it also changes with every lock that another process takes.
+ * Triggers that count the changes of entries. Other processes and other versions of this program make changes, too, and
+ * the triggers count them. `PRAGMA data_version` alone is not enough, because it also changes when another process only
+ * takes a lock.
  */
 export const ENTRIES_SCHEMA: string = `
   INSERT OR IGNORE INTO meta VALUES ('changes', '0');

@@ -19,7 +19,7 @@ interface GateOptions {
 export class Gate {
   readonly #options: Required<GateOptions>;
   #held = 0;
-  /** Whether this process seems to be starved of CPU time: the last timer of a permit fired late. */
+  /** True if the most recent timer of a permit fired late. This process is then probably starved of CPU time. */
   #isStarved = false;
   readonly #waiting: (() => void)[] = [];
 
@@ -107,8 +107,8 @@ function inTurns(
 }
 
 /**
- * Spreads work over turns of the event loop. After a stall, the answers of many agents are there at the same time. If
- * the work that follows each answer ran in the same turn, the event loop would be blocked for all of it.
+ * Spreads work over turns of the event loop. After a stall, the answers of many agents arrive together. If all the work
+ * for these answers were done in one turn, the event loop would be blocked until its end.
  */
 export class Turns {
   readonly #waiting: (() => void)[] = [];

@@ -68,8 +68,8 @@ export async function handOver(
 ): Promise<void> {
   const { reachTimeoutMs, signal } = limits;
   const mixtures = credentialMixtures(old, fresh, false);
-  // The agent may load its new credentials and end the connection when it has received only some of the files. So each
-  // retry writes all files again.
+  // When the agent has received only some of the files, it may already load them as its new credentials and end the
+  // connection. So each retry writes all files again.
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files)

@@ -109,8 +109,8 @@ export class CredentialStore {
   }
 
   /**
-   * Copies a credential directory. A snapshot or fork needs the copy, because it wakes up with the credentials of its
-   * origin.
+   * Copies a credential directory. A snapshot or fork needs a copy of its origin's directory, because its agent wakes
+   * up with the origin's credentials.
    */
   async copy(from: string, to: string): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });

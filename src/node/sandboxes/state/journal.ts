@@ -130,8 +130,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly bootingSinceMs?: number | undefined;
   /**
-   * The instance's address at the last suspension. If the daemon does not answer, the restore steps use this address
-   * instead of waiting for the daemon, because the session may stay frozen until they have run.
+   * The instance's address at the last suspension. If the daemon does not answer, the restore steps use this address.
+   * They do not wait for the daemon, because the session may stay frozen until the steps have run.
    */
   readonly lastIp?: string | undefined;
   /**
@@ -151,8 +151,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
   /**
-   * A text that stands for the vsock CID of the guest, which the daemon chooses. Guests with the same CID have the same
-   * text, and under QEMU only one of them can run at a time. Default: `volumeId`.
+   * A text that is the same for all guests with the same vsock CID. The daemon chooses the CID itself. Under QEMU, only
+   * one of these guests can run at a time. Default: `volumeId`.
    */
   readonly vsock?: string | undefined;
   /**

@@ -126,8 +126,8 @@ export class Locks {
   }
 
   /**
-   * Runs an action without an fsync for each commit. A power cut ends all processes, so their locks need not be
-   * durable.
+   * Runs an action without an fsync for each commit. Locks need not survive a power cut, because the processes that
+   * hold them do not survive it either.
    */
   #unsynced<Value>(action: () => Value): Value {
     this.#journal.exec("PRAGMA synchronous = NORMAL");

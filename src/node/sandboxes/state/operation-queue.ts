@@ -77,7 +77,8 @@ export class OperationQueue {
     });
     const ended = turn.catch(() => undefined);
     this.#last.set(name, ended);
-    // An operation that is aborted before its turn keeps its place, because later ones must wait for the earlier ones.
+    // An operation that is aborted before its turn stays in the queue, because the operations after it must still wait
+    // for those before it.
     void ended.then(() => {
       if (this.#last.get(name) === ended) this.#last.delete(name);
     });

@@ -4,8 +4,8 @@ import { messageOf, nameWithCode } from "../../../shared/errors.ts";
 import { printable } from "../../../shared/printable.ts";
 
 /**
- * The default next step for each error code. Undefined if every message of that code has its own next step. The
- * contract defines the first four codes.
+ * The default next step for each error code; undefined if every error with that code has a next step of its own. The
+ * first four codes are defined by the substrate contract.
  */
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,

@@ -31,8 +31,9 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
   const url = new URL(input instanceof Request ? input.url : input);
   const headers = Object.fromEntries(new Headers(init.headers));
   const send = url.protocol === "https:" ? requestHttps : requestHttp;
-  // Do not send `connection: close`: the daemon would close the connection right after its answer, before it has read
-  // the `GET /health` that follows this request. The kernel then resets the connection, and the answer could be lost.
+  // Do not send `connection: close`. With it, the daemon would close the connection right after its answer, without
+  // reading the `GET /health` that follows this request. Because of the unread bytes, the kernel would reset the
+  // connection, and the answer could be lost.
   const options = {
     method,
     headers: { ...headers, connection: "keep-alive" },

@@ -75,8 +75,8 @@ export interface IngressRule {
   readonly hostname: string;
   readonly listenPort: number;
   /**
-   * Name of the target instance, which is looked up at each request; or a placeholder from the pattern, such as
-   * "{instance}".
+   * Name of the target instance, or a placeholder of the hostname pattern, such as "{instance}". The daemon looks up
+   * the instance at each request.
    */
   readonly instance: string;
   /** Port in the instance. */

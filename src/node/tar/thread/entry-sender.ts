@@ -85,8 +85,7 @@ export class EntrySender {
           isFinished = true;
           break;
         }
-        // Await only a promise. Awaiting every value would cost a turn of the event loop for each entry, which would
-        // take most of the time.
+        // Await only if `#add` has returned a promise: an await for every entry would take most of the time.
         const added = this.#add(next.value, onContentFailure);
         if (added !== undefined) await added;
         if (isFirst || performance.now() - this.#begunMs >= LATE_MS) this.#flush();

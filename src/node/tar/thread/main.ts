@@ -62,8 +62,8 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
 
 /** Yields the entries that another thread sends to a message port. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
-  // Acknowledges a batch and returns its memory to the sender. The receiver calls this function when it begins the next
-  // batch, because it then needs nothing of the old batch any more.
+  // Acknowledges a batch and returns the batch's memory to the sender. The receiver calls this function when it begins
+  // the next batch, because from then on it does not read the old batch.
   const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
     source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
   const receiver = new EntryReceiver(acknowledge);

@@ -67,7 +67,10 @@ export class BatchWriter {
   #view: DataView = new DataView(this.#bytes.buffer);
   #at = 0;
   #lastAt = 0;
-  /** Memory that the other thread has returned. It is reused, because allocating takes as long as copying into it. */
+  /**
+   * Memory that the other thread has returned. Later batches reuse it, because allocating new memory would take as long
+   * as copying the data.
+   */
   readonly #spare: ArrayBuffer[] = [];
 
   get sizeBytes(): number {

@@ -35,8 +35,8 @@ export function connectionsOf(client: Client): ClientHttp2Session[] {
 }
 
 /**
- * Fails the connection attempts in progress, and the calls that wait for them. grpc-js itself would wait for these
- * attempts indefinitely and start no others.
+ * Makes the connection attempts in progress fail, and also the calls that wait for these attempts. grpc-js itself would
+ * wait for the attempts indefinitely and start no others.
  */
 export function abandonConnecting(client: Client, message: string): void {
   for (const subchannel of subchannelsOf(client))

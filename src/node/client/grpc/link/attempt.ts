@@ -56,8 +56,8 @@ export async function attempt(
   const watch = (watched: Duplex): Duplex => watched.on("error", broken).once("end", closed).once("close", closed);
   const { stream, connected } = open(endpoint, broken);
   let current = watch(stream);
-  // A program that connects its standard input and output to the agent does not report when it has reached the agent,
-  // so the message must leave that open.
+  // A bridge command does not report whether it has reached the agent. So for a bridge command, the message names both
+  // possibilities.
   const accepts = "command" in endpoint.to ? "nothing answers, or it" : "it accepts the connection but";
   const late = setTimeout(() => {
     fail({ code, message: `${step} within ${Math.round(limitMs)} ms${hint}` });

@@ -22,7 +22,8 @@ const LEAVE_MS = 2_000;
 export function startChild({ program, args, env }: ChildCommand): Child {
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"], ...(env && { env: { ...env } }) });
   if ((child.stdin as Writable | undefined) === undefined) {
-    // With EMFILE and ENFILE, Node returns a child without streams, and emits the error later.
+    // If too many files are open (EMFILE, ENFILE), Node returns a child without streams, and emits the error later.
+    // Throw the error now, and ignore the later event.
     child.on("error", () => undefined);
     throw new Error("this process has too many open files");
   }

@@ -37,8 +37,10 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Connects to an agent that grpc-js cannot dial itself, or that has several endpoints, of which the first one that
- * answers is used. grpc-js dials a private listener on this machine. For each connection that the listener accepts,
+ * Connects to an agent if grpc-js cannot dial the agent's address, or if there are several addresses. Of several
+ * addresses, uses the first one that answers.
+ *
+ * grpc-js dials a private listener on this machine instead of the agent. For each connection that the listener accepts,
  * this class connects to an endpoint and joins the two connections.
  */
 export class DialledLink implements Link {
@@ -76,8 +78,8 @@ export class DialledLink implements Link {
   }
 
   /**
-   * Says why the dial in progress has not succeeded yet. This is needed if a call fails earlier than the dial, because
-   * the call's deadline is earlier or because the program was busy.
+   * Says why the dial in progress has not succeeded yet. This is needed if a call fails before the dial does: the
+   * call's deadline is earlier than that of the dial, or the program was busy.
    */
   explain(): Promise<Cause | undefined> {
     return Promise.resolve(this.#pending);

@@ -112,8 +112,8 @@ export class Liveness {
   }
 
   /**
-   * Limits the time of the handshakes on a socket. A timer per socket is needed because the channel's state does not
-   * change when grpc-js retries after a failure.
+   * Limits the time that the handshakes on a socket may take. Each socket needs its own timer: when grpc-js retries
+   * after a failure, the channel's state does not change, so a timer for that state would not start again.
    */
   limit(socket: Socket): void {
     const timer = this.#after(() => socket.destroy(new Error(this.#text)));

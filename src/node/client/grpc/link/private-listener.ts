@@ -44,8 +44,8 @@ export function listenPrivately(
     const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
     failed({ code, message });
   });
-  // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
-  // send a request to the primary process, which would bind the socket later.
+  // In a worker of node:cluster, `exclusive` makes the worker itself bind the socket immediately. Without `exclusive`,
+  // the worker would ask the primary process, which would bind the socket later.
   server.listen({ path, exclusive: true });
   server.unref();
   return {
