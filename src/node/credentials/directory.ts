@@ -88,7 +88,8 @@ export function prepareDirectory(directory: string, overwrite: boolean): void {
       `${directory} can be read by other users; name a directory of your own, or: chmod 700 ${directory}`,
     );
   }
-  // Another owner could change the mode, and then read what root has written there.
+  // Refuse a directory of another user, even for root: its owner could change its mode, and then read what root has
+  // written there.
   if (status.uid !== process.geteuid?.())
     throw new CredentialsError(`${directory} belongs to user ${status.uid}; name a directory of your own`);
   if (overwrite) return;

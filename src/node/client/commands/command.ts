@@ -164,7 +164,7 @@ const LARGEST_SIGNAL = 64;
 
 /**
  * Returns the number that a signal has in the guest. Throws GuestError (INVALID_ARGUMENT) for an unknown signal name
- * and for an invalid number; `field` is the name of the option in the error.
+ * and for an invalid number. The error names the option `field`.
  */
 export function signalNumber(signal: number | SignalName, field: string = "signal"): number {
   if (typeof signal === "number") return wholeNumber(signal, field);

@@ -104,7 +104,7 @@ export class GuestProcess<Output extends string | Buffer = string> {
     this.stderr = this.#outputs.stderr as unknown as OutputReadable<Output>;
     this.answered = this.#start.promise;
     this.started = this.answered.then(({ pid }) => pid);
-    // Callers need not await these promises, so mark their rejections as handled.
+    // Callers need not await these promises. Handle their rejections, which would otherwise end the caller's program.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
     this.stdin = inputStream(wire, hasStdin, (reason) =>
@@ -173,8 +173,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");
-    // Pieces are joined only when the line is complete: joining each new piece at once would copy the whole line each
-    // time.
+    // Join the pieces of a line only when the line is complete. Joining after each piece would copy the beginning of
+    // the line every time.
     let pieces: string[] = [];
     let length = 0;
     for await (const bytes of this[from] as AsyncIterable<Buffer | string>) {

@@ -121,8 +121,8 @@ export class OutputStream extends Readable {
 
   /**
    * Sets the encoding of a stream that yields bytes. Throws GuestError if the stream already yields UTF-8 text and
-   * another encoding is requested. Also throws GuestError for any stream of a kept command that yields bytes: positions
-   * in the output are counted in bytes, and decoded text would not match them.
+   * another encoding is requested. Also throws GuestError if the stream belongs to a kept command and yields bytes: the
+   * offsets in its output are counted in bytes, which decoded text would not match.
    */
   override setEncoding(encoding: BufferEncoding): this {
     const isUtf8 = /^utf-?8$/i.test(encoding);

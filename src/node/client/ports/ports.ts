@@ -28,7 +28,7 @@ export interface WaitForPortOptions extends CallOptions {
 const WAIT: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
 
 /**
- * Default of `timeoutMs`, which equals the agent's default. The client needs the value as well, because its retries
+ * Default of `timeoutMs`. The agent has the same default; the client needs it as well, because the client's retries
  * must end at the same time.
  */
 const DEFAULT_WAIT_MS = 30_000;

@@ -40,7 +40,8 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
       // library.
       const { offersFor } = await import("./completion/offers.ts");
       const words = values.of === "bash" ? wordsOf(first ?? "") : [first ?? "", ...more];
-      // bash splits words at each = and colon, and completes only the last part.
+      // bash splits a word at each = and colon, and replaces only the last part. So cut the other parts off the offered
+      // words.
       const cut = values.of === "bash" ? (words.at(-1) ?? "").length - unquoted(more[0] ?? "").length : 0;
       const { kind, offers } = await offersFor(table, words, host);
       const shown = offers.map(([word, about = ""]) => [word.slice(cut), about] as const);

@@ -24,7 +24,7 @@ export async function watchUntilSignal<Report>(
   const connection = new Connection(host);
   const watchOnce = async (client: GuestClient): Promise<boolean> => {
     using watched = client;
-    // The stream itself has no time limit, so first check that the agent answers.
+    // The call for the watch has no time limit, so first check that the agent answers.
     await watched.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS, signal: left });
     for await (const report of watch(watched, left)) {
       connection.isMade();

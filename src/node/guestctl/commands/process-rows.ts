@@ -4,7 +4,10 @@ import { quoted, sizeWords, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
-/** The word that selects the workload's processes. In its place, a user may give the name of a kept command. */
+/**
+ * The word on the command line that selects the workload's processes. The name of a kept command selects the processes
+ * of that command.
+ */
 const WORKLOAD = "workload";
 
 /** Reads the processes of the sandbox. Rejects with GuestError. */
@@ -91,7 +94,7 @@ export function cutToWidth(text: string, { isTTY, columns }: NodeJS.WriteStream)
   return text.replaceAll(/[^\n]+/g, (line) => line.slice(0, columns));
 }
 
-/** Formats one line about the processes that an answer leaves out. */
+/** Formats the line which says that there are more processes than the answer lists. Empty if there are no more. */
 export function moreWords({ truncated, processes }: ProcessList): string {
   return truncated ? `only the first ${processes.length} processes are listed; there are more\n` : "";
 }

@@ -29,7 +29,7 @@ interface AgentTarget {
   readonly serverName?: string | undefined;
 }
 
-/** Creates clients of one agent, each with its own connection. */
+/** Creates clients of one agent. Each client has its own connection. */
 export interface Connector {
   readonly connect: () => GuestClient;
   /** Reads the address and the credentials again, because a restore may change them. Undefined if a bridge is used. */
@@ -272,7 +272,7 @@ function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget
 const UNIX_PREFIX = "unix:";
 const VSOCK = /^vsock[:+]/;
 
-/** Splits a comma-separated list of addresses and completes each. A comma in the path of a socket is part of the path. */
+/** Splits a comma-separated list of addresses, and completes each address. A comma in a socket's path does not split. */
 function wholeAddresses(text: string): readonly string[] {
   const parts = text.split(",");
   if (parts.length > 1 && parts.slice(1).every((part) => /^(?:unix:|vsock[+:])|^[^/]+$/.test(part))) {

@@ -90,7 +90,10 @@ export class CopyReport {
     this.fail(`skipped ${name}: ${reason}`, `${name}: ${reason}`);
   }
 
-  /** Reports why something was skipped: on a terminal after the progress line has ended, otherwise immediately. */
+  /**
+   * Reports why an entry was skipped. With JSON output, the reason becomes a part of the result. Otherwise it is
+   * printed: on a terminal after the end of the progress line, elsewhere immediately.
+   */
   fail(line: string, forPrograms: string = line): void {
     this.#skippedCount += 1;
     if (this.#isForPrograms) {

@@ -85,7 +85,7 @@ async function writeContent(
   }
 }
 
-/** Limit on the memory for the names of symlinks that an archive contains. */
+/** Limit on the memory for the names of an archive's symlinks, in bytes. */
 const LINKS_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /** Checks the names in an archive, because the program that unpacks it may follow symlinks. */

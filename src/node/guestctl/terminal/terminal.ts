@@ -81,7 +81,8 @@ function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
 function inputSize(host: NodeJS.Process): Size | undefined {
   if (!host.stdin.isTTY) return undefined;
   try {
-    // Open the terminal a second time, because destroying the stream also closes the stream's file descriptor.
+    // Open the terminal a second time: `destroy` below also closes the stream's file descriptor, and standard input
+    // must stay open.
     const terminal = new WriteStream(openSync(`/dev/fd/${host.stdin.fd}`, "r+"));
     const { columns: cols, rows } = terminal;
     terminal.destroy();

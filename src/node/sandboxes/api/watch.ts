@@ -81,8 +81,8 @@ async function round(
 }
 
 /**
- * Lists the instances of this node in one request, if many watchers need a connection. Returns undefined if only a few
- * watchers do, or if the request fails. Each watcher then requests its own instance.
+ * Lists the instances of this node in one request. Returns undefined if only a few watchers need a connection, or if
+ * the request fails. Each watcher then requests its own instance.
  */
 async function listedFor(
   node: NodeParts,

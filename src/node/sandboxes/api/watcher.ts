@@ -157,8 +157,8 @@ export class Watcher {
       } catch (error) {
         failure = error;
       }
-      // After a timeout, keep the connection, because it may still become ready. After any other failure, close it,
-      // because its address may be outdated.
+      // After a timeout, keep the connection, because it may still become ready. After any other failure, close the
+      // connection, because the sandbox may have a new address.
       if (!isLate(failure)) this.close();
       if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);

@@ -26,8 +26,8 @@ export interface ImageInfo {
 }
 
 /**
- * Describes all images and their problems. The API reports only the length of each disk file, so the disk space that
- * each file uses is measured in the daemon's data directory.
+ * Describes all images and their problems. The API reports only the length of each disk file. The disk space that the
+ * file uses is therefore measured in the daemon's data directory.
  */
 export function imageInfos(images: readonly Image[], daemonDirectory: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(

@@ -65,7 +65,7 @@ export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxErr
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 
-/** Reports a step. Called only once it is known that something has to be removed. */
+/** Reports a step of the removal. Not called if there is nothing to remove. */
 type Say = (what: string) => void;
 
 async function discardInstance(node: InstanceParts, entry: SandboxEntry, step: Say): Promise<void> {

@@ -16,9 +16,9 @@ export interface Stopping {
 }
 
 /**
- * Stops a sandbox. Its memory is lost, but its disks remain. The agent is asked first, because it gives the workload
- * its whole grace period. The substrate's own stop kills the workload after five seconds (hypeman 8853445,
- * lib/instances/stop.go:22), so it is used only if the agent does not exit.
+ * Stops a sandbox. Its memory is lost, but its disks remain. First asks the agent to stop, because the agent gives the
+ * workload its whole grace period. If the agent does not exit, uses the substrate's own stop, which kills the workload
+ * after five seconds (hypeman 8853445, lib/instances/stop.go:22).
  */
 export async function stop(node: NodeParts, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
   await running(node, entry);

@@ -357,7 +357,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 
 /**
  * Waits until the guest's init has finished, because the substrate refuses suspensions before that. Rejects with
- * SandboxError (WRONG_STATE) if the wait takes too long, and with the errors of `running` if the sandbox is not running
+ * SandboxError (WRONG_STATE) if the wait takes too long. Then rejects as `running` does if the sandbox is not running
  * or its restore steps are not done.
  */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
@@ -385,7 +385,7 @@ async function known(
   return node.instances.awaited(entry, hasPassed, node.guests.patience.reachTimeoutMs);
 }
 
-/** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox is running and its restore steps are done. */
+/** Rejects with SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and its restore steps are done. */
 export async function running(node: InstanceParts, entry: SandboxEntry): Promise<void> {
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);

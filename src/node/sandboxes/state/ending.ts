@@ -113,8 +113,9 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
 }
 
 /**
- * Returns why the agent last refused a spec file, from its log on the console. The agent writes the log line after its
- * answer, so this function waits for the line. Returns undefined if the line does not appear within LOG_DELAY_MS.
+ * Returns the reason for the agent's last refusal of a spec file, from the agent's log on the console. The agent writes
+ * this log line after its answer, so this function waits for the line. Returns undefined if the line does not appear
+ * within LOG_DELAY_MS.
  */
 export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
   const read = async (): Promise<string | undefined> => {

@@ -34,8 +34,8 @@ const SUBSTRATE_CALL_MS = 60_000;
 /** The agent thaws a frozen session after this time at the latest. */
 const FREEZE_LIMIT_MS = 600_000;
 /**
- * How much a freeze may delay the agent's answer: two seconds for processes that are just starting, and two more until
- * all processes have stopped.
+ * How much longer a call may take if it freezes the session. The agent waits up to two seconds for processes that are
+ * just starting, and up to two more until all processes have stopped.
  */
 const FREEZE_WAIT_MS = 4_000;
 

@@ -49,8 +49,9 @@ export class Instances {
   }
 
   /**
-   * Finds the instance of a sandbox by its id. If the id is not known, finds it by name and tags, because the name
-   * alone is ambiguous: other nodes may use it, too. Undefined if there is no instance.
+   * Finds the instance of a sandbox by its id. If the id is not known, finds the instance by its name and tags. The
+   * name alone is ambiguous, because other nodes may use the same name. Resolves with undefined if there is no
+   * instance.
    */
   async find({ name, instanceName = name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.#substrate.instance(instanceId);
@@ -141,8 +142,8 @@ export function isUnknownOutcome(error: unknown): error is SandboxError {
 }
 
 /**
- * "Initializing" counts as running, because the agent answers before the substrate notices that init has started the
- * entrypoint.
+ * Whether the instance runs. "Initializing" counts, too: the agent already answers before the substrate notices that
+ * init has started the entrypoint.
  */
 export function isRunning(state: string): boolean {
   return state === "Running" || state === "Initializing";

@@ -68,13 +68,13 @@ const SCOPES =
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
 /**
- * The next step if the daemon has orphaned records: records with the id of another instance, which an interrupted fork
- * leaves. Only the daemon's operator can remove such records.
+ * The next step if the daemon has orphaned records. An orphaned record has the id of another instance, and remains
+ * after an interrupted fork. Only the daemon's operator can remove it.
  */
 export const ORPHANED_RECORDS_STEP: string =
   "a daemon that is killed while it forks a snapshot leaves such a duplicate record; only the daemon's operator can remove it: stop the daemon; in guests/ of its data directory, delete each directory whose name is not the id in its metadata.json; start the daemon again";
 
-/** Next steps that name calls or options of this library. `name` is the name of a sandbox or snapshot. */
+/** Next steps for the user that name calls or options of this library. `name` is the name of a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `call this first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,

@@ -151,8 +151,8 @@ class HypemanSubstrate {
       if (statusOf(error) !== 404) throw error;
     });
     if (facts === undefined) {
-      // The API has /capabilities only in versions after 0.3.0. If it is missing, request /resources, which shows
-      // whether this is an older daemon, and whether the daemon accepts the token.
+      // The API has /capabilities only in versions after 0.3.0. If /capabilities is missing, request /resources. This
+      // request fails if the server is not an older daemon, or if the daemon does not accept the token.
       await this.capacity();
       return { version: "unknown", defaultHypervisor: undefined, features: undefined };
     }
@@ -300,7 +300,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  /** Creates a running instance from another one. A running source is suspended during the fork. */
+  /** Forks an instance. The new instance runs. If the source is running, it is suspended during the fork. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));

@@ -47,7 +47,10 @@ export class RedialledChannel {
     }
   }
 
-  /** Closes the channel once its last call has ended, if `renew` created it. The client's channel stays open. */
+  /**
+   * If `renew` has created a channel, closes this channel after its last call has ended. The client's own channel stays
+   * open.
+   */
   close(): void {
     this.#isClosed = true;
     this.#closeOwn();
