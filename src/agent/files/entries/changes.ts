@@ -58,6 +58,7 @@ export class Changes {
     if ((seen & BITS[kind]) !== 0 || !this.#isReported(path)) return;
     if (kind === "REMOVED" && isDirectory) this.#seen.clear();
     if (this.#isCovered(path)) return;
+    if (kind === "REMOVED" && isDirectory) this.#uncoverBelow(path);
     this.#seen.set(path, (BITS[kind] & PLACE_BITS) !== 0 ? BITS[kind] : seen | BITS[kind]);
     this.#push({ kind, path, newPath: "", isDirectory, errno: "" });
   }
@@ -70,6 +71,7 @@ export class Changes {
     // path must be queued, even if the queue already has a change of the same path from before the rename.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
+    if (isDirectory) this.#uncoverBelow(path);
     this.#seen.set(path, BITS.REMOVED);
     this.#push(move);
     return move;
@@ -127,6 +129,11 @@ export class Changes {
     this.#bytes = 0;
     this.#seen.clear();
     this.rescan(isMoving ? "" : commonDirectory(paths));
+  }
+
+  /** Ends the cover of rescans below a directory that is gone. Another directory may soon have the same path. */
+  #uncoverBelow(directory: string): void {
+    this.#rescans = this.#rescans.filter((path) => path === directory || !isWithin(path, directory));
   }
 
   /** Whether a queued rescan will make the client list this path, so that a change of it need not be queued. */

@@ -31,6 +31,8 @@ export class WatchedDirectory {
   name: string;
   /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
+  /** Number of the tick (see WatchedTree) before the last check that has found the directory. */
+  tick = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
   /** What to report to the client after the next check of this path; undefined if the path need not be checked. */

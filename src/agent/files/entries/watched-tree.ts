@@ -1,5 +1,6 @@
 import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
+import { PendingChecks } from "./pending-checks.ts";
 import { type Found, type Report, WatchedDirectory } from "./watched-directory.ts";
 
 interface Move {
@@ -48,14 +49,11 @@ export class WatchedTree {
   readonly #parts: WatchedTreeParts;
   readonly #root = new WatchedDirectory("");
   readonly #directories = new Map<number, WatchedDirectory>();
-  /** Nodes to check: directories, and paths at which a directory is expected. */
-  readonly #waiting = new Set<WatchedDirectory>();
-  /** Nodes for which a check has found no directory. The value of each is the path that was checked. */
-  readonly #missing = new Map<WatchedDirectory, string>();
-  /** Missing nodes that are checked again after the next tick. */
-  readonly #paused = new Set<WatchedDirectory>();
+  /** Directories, and paths at which a directory is expected. */
+  readonly #pending = new PendingChecks();
   readonly #moves = new Map<number, Move>();
   #round = 1;
+  #ticks = 0;
   /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
   #hasDropped = false;
   /** Whether a rescan was sent since the last tick: the next events may be older than the rescan. */
@@ -67,7 +65,7 @@ export class WatchedTree {
 
   constructor(parts: WatchedTreeParts) {
     this.#parts = parts;
-    this.#await(this.#root, "nothing");
+    this.#pending.add(this.#root, "nothing");
   }
 
   /** Number of watched directories. */
@@ -77,12 +75,12 @@ export class WatchedTree {
 
   /** Number of nodes (see WatchedDirectory) that must still be checked. */
   get unchecked(): number {
-    return this.#waiting.size + this.#paused.size;
+    return this.#pending.size;
   }
 
   /** Whether `tick` must be called again: a rename is incomplete, or a check has not found an expected directory. */
   get isUnsettled(): boolean {
-    return this.#moves.size > 0 || this.#paused.size > 0;
+    return this.#moves.size > 0 || this.#pending.hasPaused;
   }
 
   /** Handles an event. Ignores an event of an unknown watch, because that watch was removed before. */
@@ -99,6 +97,7 @@ export class WatchedTree {
 
   /** Call it when all events that the kernel had queued were processed, so that a move or a check can be completed. */
   tick(): void {
+    this.#ticks += 1;
     this.#isStale = false;
     for (const [cookie, move] of this.#moves) {
       if (!move.isOld) {
@@ -109,8 +108,7 @@ export class WatchedTree {
       if (move.change !== undefined) this.#parts.changes.complete(move.change, undefined);
       if (move.directory !== undefined && move.directory.parent === undefined) this.#forget(move.directory);
     }
-    for (const place of this.#paused) this.#waiting.add(place);
-    this.#paused.clear();
+    this.#pending.tick();
   }
 
   /**
@@ -126,14 +124,14 @@ export class WatchedTree {
     const paths: string[] = [];
     const ended = this.#unwatched.filter((watch) => !this.#directories.has(watch));
     this.#unwatched = [];
-    for (const place of this.#waiting) {
+    for (const place of this.#pending.waiting) {
       // The watched directory is checked in a separate batch, because its watch has another mask (IN_MOVE_SELF).
       if (places.length >= most || (place === this.#root && places.length > 0)) break;
       const path = this.#pathOf(place, "");
       // The path is unknown while the directory or an ancestor is being renamed. The directory is then checked later.
       if (path === undefined) continue;
       if (place !== this.#root && this.#parts.isIgnored(path)) {
-        this.#settled(place);
+        this.#pending.settle(place);
         if (!place.isWatched) place.detach();
         continue;
       }
@@ -157,7 +155,7 @@ export class WatchedTree {
    */
   rescanned(): void {
     this.#isStale = true;
-    for (const place of [...this.#waiting, ...this.#paused]) if (place.report === "created") place.report = "rescan";
+    this.#pending.rescanCreated();
   }
 
   /** Handles the result of a check that has found a directory at `path`, the path of `place`, and has watched it. */
@@ -174,7 +172,7 @@ export class WatchedTree {
       this.failed(place, "ESTALE", path);
       return;
     }
-    this.#settled(place);
+    this.#pending.settle(place);
     if (place === this.#root && place.isWatched && known !== place) {
       this.#end();
       return;
@@ -183,6 +181,7 @@ export class WatchedTree {
     const isOther = parent !== undefined && known !== place && isNamed;
     const directory = known ?? (place.isWatched ? new WatchedDirectory(name) : place);
     directory.watch = watch;
+    directory.tick = this.#ticks;
     this.#directories.set(watch, directory);
     if (directory !== place && parent !== undefined) this.#settle(directory, parent, name);
     const isListed = directory.round >= this.#round && !isOther;
@@ -198,13 +197,8 @@ export class WatchedTree {
     if (!this.#isAwaited(place, path)) return;
     const { parent, name } = place;
     const isMissing = MISSING.has(errno);
-    if (isMissing && this.#missing.get(place) !== path) {
-      this.#missing.set(place, path);
-      this.#waiting.delete(place);
-      this.#paused.add(place);
-      return;
-    }
-    this.#settled(place);
+    if (isMissing && this.#pending.pause(place, path)) return;
+    this.#pending.settle(place);
     if (parent === undefined) {
       this.#end();
       return;
@@ -218,7 +212,7 @@ export class WatchedTree {
 
   /** False if another result of the batch has settled or moved the node. If it was moved, it is checked again. */
   #isAwaited(place: WatchedDirectory, path: string): boolean {
-    return this.#waiting.has(place) && this.#pathOf(place, "") === path;
+    return this.#pending.waiting.has(place) && this.#pathOf(place, "") === path;
   }
 
   /** Reports that the directory that the client watches is no longer at its path. */
@@ -239,7 +233,7 @@ export class WatchedTree {
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
       const child = isDirectory ? directory.child(name) : undefined;
       const unreported = child?.report ?? "difference";
-      if (child !== undefined) this.#settled(child);
+      if (child !== undefined) this.#pending.settle(child);
       child?.detach();
       if ((mask & IN.DELETE) !== 0) {
         report("REMOVED");
@@ -271,7 +265,7 @@ export class WatchedTree {
     this.#directories.delete(directory.watch);
     if (directory === this.#root) this.#end();
     else {
-      this.#settled(directory);
+      this.#pending.settle(directory);
       directory.detach();
       const expected = isUnmounted ? "rescan" : report;
       if (parent !== undefined && expected !== undefined) this.#expect(parent, name, expected);
@@ -282,7 +276,7 @@ export class WatchedTree {
 
   /** Forgets a directory whose new path is unknown, unless a check finds it before the second call of `tick`. */
   #markPathUnknown(directory: WatchedDirectory): void {
-    this.#settled(directory);
+    this.#pending.settle(directory);
     directory.detach();
     const move = { change: undefined, directory, isReported: false, isOld: false };
     if (directory.isWatched) this.#moves.set((this.#lastUnknownKey -= 1), move);
@@ -316,23 +310,7 @@ export class WatchedTree {
     const known = parent.child(name);
     const place = known ?? new WatchedDirectory(name);
     if (known === undefined) parent.attach(place, name);
-    this.#await(place, report);
-  }
-
-  #await(place: WatchedDirectory, report: Report): void {
-    place.reportAtLeast(report);
-    this.#paused.delete(place);
-    this.#missing.delete(place);
-    this.#waiting.add(place);
-  }
-
-  /** Records that the path of this node need not be checked any more. */
-  #settled(place: WatchedDirectory): void {
-    if (place.report === undefined) return;
-    place.report = undefined;
-    this.#paused.delete(place);
-    this.#missing.delete(place);
-    this.#waiting.delete(place);
+    this.#pending.add(place, report);
   }
 
   /**
@@ -341,7 +319,7 @@ export class WatchedTree {
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
-    this.#settled(directory);
+    this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
     // The event says that the directory was moved below `parent`, but the directory now contains `parent`. So the event
@@ -354,15 +332,28 @@ export class WatchedTree {
     const expected = replaced?.report;
     if (replaced !== undefined) this.#markPathUnknown(replaced);
     parent.attach(directory, name);
-    if (expected !== undefined) this.#await(directory, expected);
+    this.#checkBelow(directory);
+    if (expected !== undefined) this.#pending.add(directory, expected);
     if (!directory.hasChanged) return;
     directory.hasChanged = false;
     this.#rescan(directory);
   }
 
+  /**
+   * Checks again what was found below a directory since the last tick: the directory was perhaps moved before these
+   * checks, which then found the entries of another directory at its old path.
+   */
+  #checkBelow(directory: WatchedDirectory): void {
+    for (const child of directory.children) {
+      this.#pending.moved(child);
+      if (child.isWatched && child.tick === this.#ticks) this.#pending.add(child, "difference");
+      this.#checkBelow(child);
+    }
+  }
+
   /** Forgets a directory and all below it. Their watches are returned by `next()`, whose caller removes them. */
   #forget(directory: WatchedDirectory): void {
-    this.#settled(directory);
+    this.#pending.settle(directory);
     if (directory.isWatched) {
       this.#directories.delete(directory.watch);
       this.#unwatched.push(directory.watch);
@@ -373,7 +364,7 @@ export class WatchedTree {
   #listAgain(): void {
     this.#round += 1;
     this.#hasDropped = true;
-    this.#await(this.#root, "nothing");
+    this.#pending.add(this.#root, "nothing");
   }
 
   #endRound(): void {
