@@ -87,7 +87,7 @@ describe("a guest whose clock is a day ahead", () => {
     }
   });
 
-  test("the next restore steps correct a clock set to a wrong time", async () => {
+  test("a clock set to a wrong time is corrected by the next restore steps", async () => {
     assert.deepEqual(await duties(Date.now() + DAY_MS), [true, ""]);
     assert.ok((await readClocks(stage.machine.oraclePort)).driftMs > DAY_MS / 2);
     assert.deepEqual(await duties(Date.now()), [true, ""]);

@@ -133,7 +133,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     assert.doesNotMatch(clone.console, /WORKLOAD-CLEANED-UP/);
   });
 
-  test("if a freeze expires while a spec is invalid, the guest ends with 137", async () => {
+  test("if a freeze expires while a spec is invalid, the agent exits with 137", async () => {
     await stage.machine.resume();
     assert.equal((await duties(stage.machine, false)).frozen, false);
     await allBeat(stage.machine, before, ["workload"]);

@@ -30,7 +30,7 @@ describe("a directory upload into a sandbox that is rolled back", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("an upload continued after a rollback replaces old files of equal size", async (t) => {
+  test("after a rollback, a continued upload replaces old files of equal size", async (t) => {
     await using place = await testDirectory();
     const [old, current, back] = [place.at("old"), place.at("new"), place.at("back")];
     await writeBuild(old, "old");

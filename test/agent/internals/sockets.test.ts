@@ -87,7 +87,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories[0], memories[1]);
   });
 
-  it("a single piece and oversized pieces are written to TLS without coalescing", async () => {
+  it("one piece alone, or a too large piece, is written to TLS without coalescing", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(1, 8_192));

@@ -150,7 +150,7 @@ test("beforeSnapshot releases garbage and the agent's program pages before calli
   assert.deepEqual(pages, ["given back", "rehearsed"]);
 });
 
-test("after beforeSnapshot, memory is not released until some call has ended", async () => {
+test("beforeSnapshot() prevents the release of memory until a call has ended", async () => {
   const { memory, trimmed, next } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(nothing);

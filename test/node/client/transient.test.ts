@@ -35,7 +35,7 @@ describe("isTransient", () => {
       transient.filter(([, { reason }]) => reason !== "SHUTTING_DOWN"),
     );
   });
-  test("if isTransient or isConnectionLost is false, TypeScript still infers GuestError", () => {
+  test("after isTransient or isConnectionLost returned false, TypeScript's type is still GuestError", () => {
     const error = new GuestError({ status: "NOT_FOUND", reason: "PATH_NOT_FOUND", message: "" });
     const codeOf = (failed: GuestError): string => {
       if (isConnectionLost(failed)) return `lost: ${failed.code}`;

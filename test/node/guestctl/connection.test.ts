@@ -137,7 +137,7 @@ describe("connections of guestctl", () => {
     assert.deepEqual(left, []);
   });
 
-  test("guestctl reports a failed bridge with the next step", async () => {
+  test("if a bridge command fails, guestctl says why and what to do", async () => {
     const { stderr, exitCode } = await runGuestctl(["health", "--bridge", "echo no such box >&2; exit 3"], env);
     assert.equal(exitCode, 125);
     assert.match(

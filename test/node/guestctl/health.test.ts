@@ -219,7 +219,7 @@ describe("guestctl health", () => {
     assert.equal("address_in_use" in (JSON.parse(single.stdout) as object), false);
   });
 
-  test("`health` reports a frozen session, and a thaw without restore steps", NEEDS_ROOT, async (t) => {
+  test("`health` reports that a session is frozen, or thawed without restore steps", NEEDS_ROOT, async (t) => {
     await using frozen = await startIssuedAgent();
     if (lacksCgroups(t, frozen)) return;
     const env = guestctlVariables(frozen);

@@ -35,7 +35,7 @@ describe("an agent for tests", () => {
     );
   }
 
-  test("a test agent's commands get its workload's environment, not the test's", async () => {
+  test("commands of a test agent do not inherit the environment of the test", async () => {
     process.env["OF_THE_TEST"] = "secret";
     await using agent = await startTestAgent({
       agent: program,

@@ -231,7 +231,10 @@ export class WatchedTree {
       if (path !== undefined) changes.add(kind, path, isDirectory);
     };
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
-      const child = isDirectory ? directory.child(name) : undefined;
+      const known = directory.child(name);
+      // A check has found a directory that was created after this event. The client forgets it with the old entry.
+      if (known !== undefined && !isDirectory) this.#pending.add(known, "rescan");
+      const child = isDirectory ? known : undefined;
       const unreported = child?.report ?? "difference";
       if (child !== undefined) this.#pending.settle(child);
       child?.detach();

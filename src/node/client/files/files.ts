@@ -61,7 +61,7 @@ export interface MkdirOptions extends OwnerOptions {
 /** Options of `symlink`. */
 export type SymlinkOptions = OwnerOptions;
 
-/** Options of `rm`. */
+/** Options of `rm`, named as in Node's fs.rm. */
 export interface RmOptions extends PlaceOptions {
   /** Remove a directory with everything in it. Default: false, so that only empty directories are removed. */
   readonly recursive?: boolean | undefined;
@@ -83,7 +83,7 @@ export interface SetAttributesOptions extends PlaceOptions {
   readonly follow?: boolean | undefined;
 }
 
-/** Options of `readlink`. */
+/** Options of `readlink`, named as in Node's fs.readlink. */
 export interface ReadlinkOptions extends PlaceOptions {
   /** "buffer": resolve with bytes. "utf8" (default): resolve with text. */
   readonly encoding?: "utf8" | "buffer" | undefined;

@@ -67,7 +67,10 @@ function noCpuClass(problem: string): SandboxError {
   );
 }
 
-/** The current properties of the node and of the sandbox's agent, for comparison with the keys of a suspended sandbox. */
+/**
+ * What the node and the sandbox's agent are now, such as the hypervisor and the agent's version. A suspended sandbox
+ * can be resumed only if its `SnapshotKeys` match.
+ */
 export interface Present {
   readonly daemon: DaemonFacts;
   readonly images: readonly Image[];

@@ -159,7 +159,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 }
 
 describe("workloadOutput", () => {
-  test("workloadOutput loses no bytes when connections break or the client changes", async () => {
+  test("workloadOutput loses no bytes if connections break or another client continues", async () => {
     const go = join(directory, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({

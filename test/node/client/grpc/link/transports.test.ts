@@ -81,7 +81,7 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
-  test("if a restarted bridge command hangs, the error reports the first exit", async () => {
+  test("if a bridge exits and its restart hangs, the error reports the exit", async () => {
     await using directory = await testDirectory();
     // The first command prints a banner and ends. The next one prints a prompt and waits.
     const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";
