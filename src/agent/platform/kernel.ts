@@ -20,9 +20,7 @@ const CACHED_UUIDS = 128;
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
-/**
- * Takes all UUIDs that Node has cached for randomUUID(). Otherwise all clones of a snapshot would get the same ones.
- */
+/** Takes all UUIDs that Node has cached for randomUUID(). Otherwise all clones of a snapshot would get the same ones. */
 function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();

@@ -18,9 +18,7 @@ export interface TokenCheck {
   readonly current: () => object;
 }
 
-/**
- * The header field that contains a request's token. Connections pass its digest, not the token, to the authenticator.
- */
+/** The header field that contains a request's token. Connections pass its digest, not the token, to the authenticator. */
 export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField {
   return { name: TOKEN_METADATA_KEY, conceal: digest };
 }
