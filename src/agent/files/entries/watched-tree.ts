@@ -375,8 +375,7 @@ export class WatchedTree {
     for (const directory of this.#directories.values()) {
       if (directory.round === this.#round) continue;
       directory.detach();
-      this.#directories.delete(directory.watch);
-      this.#unwatched.push(directory.watch);
+      this.#forget(directory);
     }
     this.#parts.changes.rescan("");
   }
