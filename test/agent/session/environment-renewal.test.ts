@@ -281,7 +281,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
     const { processes } = await agent.logged("freeze_expired");
     assert.equal(processes, 2);
-    assert.match(String((await agent.logged("agent_ended"))["reason"]), /killed while it was frozen/);
+    assert.match(String((await agent.logged("agent_ended"))["reason"]), /killed it while it was frozen/);
     assert.equal(
       agent.log.some(({ event }) => event === "thawed_without_duties"),
       false,
