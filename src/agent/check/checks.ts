@@ -184,21 +184,21 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "the restore steps credit the entropy that the host sends, and make the kernel reseed its random generator",
       entropy.open === undefined
         ? "the host's entropy is mixed in but not credited, and the kernel is not forced to reseed. Give the agent CAP_SYS_ADMIN in the initial user namespace"
-        : "only the agent's own random generator is reseeded, and the response of RunRestoreDuties lists entropy_open under degraded. Create /dev/urandom in the guest",
+        : 'there is no random device, so the restore steps reseed only the random generator of the agent, and RunRestoreDuties reports "entropy_open" in "degraded". Create /dev/urandom in the guest',
     ),
     check(
       "reseed",
       !entropy.confirmsReseed && "not confirmed",
       "confirmed",
       "the kernel reports a reseed reliably",
-      "kernels before 5.18 may report success without reseeding, so the response of RunRestoreDuties lists crng_reseed:unverified under degraded",
+      'kernels before 5.18 may report success without reseeding, so RunRestoreDuties reports "crng_reseed:unverified" in "degraded"',
     ),
     check(
       "clock",
       clockStep,
       "can be stepped",
       "the restore steps set the clock",
-      "the restore steps cannot set the clock, and the response of RunRestoreDuties lists clock_set under degraded. Give the agent CAP_SYS_TIME in the initial user namespace",
+      'the restore steps cannot set the clock, and RunRestoreDuties reports "clock_set" in "degraded". Give the agent CAP_SYS_TIME in the initial user namespace',
     ),
   ];
 }

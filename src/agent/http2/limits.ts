@@ -64,7 +64,7 @@ const FRAMES_FOR_DATA = 64;
  * sent these frames before it received the reset.
  */
 const RESET_FACTOR = 4;
-/** Limit for the number of small frames in `#credit`, as a multiple of `idleFrames`. */
+/** Largest credit of small frames that a peer can save up, as a multiple of `idleFrames`. */
 const CREDIT_FACTOR = 8;
 
 /**

@@ -127,10 +127,10 @@ export class MemoryKeeper {
 
   /**
    * Frees as much memory as possible before a snapshot, except for memory that the first calls after a restore need.
-   * Does nothing if other calls are running. Afterwards nothing is freed until the next call, or until a minute has
-   * passed.
+   * Does nothing if other calls are running. Afterwards the agent frees no memory until it gets a call, or until a
+   * minute has passed.
    *
-   * @param rehearse runs the code of the first calls after a restore once; never rejects
+   * @param rehearse runs the code that the first calls after a restore will run; never rejects
    */
   async beforeSnapshot(rehearse: () => Promise<void>): Promise<void> {
     if (this.#calls > 1) return;

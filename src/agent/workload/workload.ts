@@ -94,8 +94,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // If the start is aborted, this does not wait until it has ended: a child that hangs in the kernel survives even
-      // SIGKILL.
+      // If the start is aborted, the call does not wait until the child has ended: a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
       output?.begin(child);
       this.#child = child;

@@ -57,7 +57,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   ENOTSUP: notPossible("the file system does not support this operation"),
   ENOSYS: notPossible("the file system does not support this operation"),
   EISDIR: notRegular("it is a directory"),
-  ENXIO: notRegular("it is a socket or a device without a driver"),
+  ENXIO: notRegular("it is a socket, or a device that has no driver"),
   ENODEV: notRegular("it is a device without a driver"),
   EEXIST: ["ALREADY_EXISTS", "ALREADY_EXISTS", "it already exists"],
   ENOSPC: noSpace("no space is left on the file system"),

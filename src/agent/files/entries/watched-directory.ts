@@ -67,7 +67,7 @@ export class WatchedDirectory {
     this.parent = undefined;
   }
 
-  /** Makes the next check report `report`, unless it is already to report more (see REPORTS). */
+  /** Sets what the next check reports, unless the present value is a higher level of REPORTS. */
   reportAtLeast(report: Report): void {
     if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }

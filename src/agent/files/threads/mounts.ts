@@ -58,7 +58,7 @@ interface HungMount {
   readonly answers: PromiseWithResolvers<void>;
 }
 
-/** The file systems that hang. */
+/** File systems of which a call has hung, until they answer again. */
 export class HungMounts {
   readonly #hung = new Map<string, HungMount>();
 

@@ -37,7 +37,10 @@ export interface Work<Value> {
   onLateResult?(value: Value): void;
 }
 
-/** State of an operation from the time when it gets a thread until it returns, even if its call has failed before. */
+/**
+ * State of an operation from the time when it gets a thread until it returns. The call that it belongs to may fail
+ * earlier.
+ */
 export interface Running {
   readonly work: Work<never>;
   readonly returned: PromiseWithResolvers<void>;

@@ -28,8 +28,8 @@ const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8,
 export interface Waiting {
   readonly work: Work<never>;
   /**
-   * Ends the wait. `running` is the state of the operation, which now has a thread. Undefined means that the operation
-   * has no thread, and must check whether its mount hangs before it waits again.
+   * Wakes the waiting operation. With `running`, it has a thread. With undefined, it must first check whether its mount
+   * hangs, and then wait again.
    */
   readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;

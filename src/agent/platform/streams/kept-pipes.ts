@@ -19,7 +19,7 @@ export class KeptPipes {
   readonly #onEvicted: () => void;
   /** All kept pipes, the oldest first: a set keeps the order of insertion. */
   readonly #kept: Set<FdWatch> = new Set();
-  /** Pipes that are not watched for a short time, because they were just read. */
+  /** Pipes that were just read. For a short time they are not watched. */
   readonly #paused: Set<FdWatch> = new Set();
   /** A buffer that all pipes share, because the content is discarded. Allocated while at least one pipe is kept. */
   #buffer: Uint8Array | undefined;

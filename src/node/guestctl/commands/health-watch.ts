@@ -24,7 +24,10 @@ interface HealthAnswer {
   /** Guest time minus host time, with an uncertainty of half of the round trip. NaN if the agent sends no time. */
   readonly clockErrorMs: number;
   readonly agentVersion: string | undefined;
-  /** The address to which guestctl is connected. Undefined if there is only one address and it is not a vsock address. */
+  /**
+   * The address to print. Undefined, so that none is printed, if guestctl has only one address and that is not a vsock
+   * address.
+   */
   readonly address: string | undefined;
 }
 

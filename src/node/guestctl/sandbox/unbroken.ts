@@ -8,7 +8,7 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
  * Runs an action that changes sandboxes. Completes the action even if signals arrive, because an action that suspends a
  * sandbox must also resume it.
  *
- * - If nothing has been changed yet, a signal ends guestctl immediately.
+ * - Until the action changes something, a signal ends guestctl immediately, unless `isEndless`.
  * - Otherwise the first signal only prints what guestctl is waiting for. After the action, guestctl terminates by that
  *   signal, as its caller expects.
  * - A further signal ends guestctl immediately if no sandbox is at risk.
