@@ -2,7 +2,7 @@ import { AGENT_VERSION } from "../../shared/version.ts";
 
 /** The text that `guest-agent --help` prints. The manual page contains it, too. */
 export const HELP: string = `guest-agent ${AGENT_VERSION}
-Runs inside a sandbox. Without arguments it starts the agent, which environment variables configure (SVC_*, see
+Runs inside a sandbox. Without arguments it starts the agent. The environment variables SVC_* configure the agent (see
 docs/agent/operations.md).
 
   run               start the agent, as without arguments; for hosts that require an explicit command

@@ -142,8 +142,8 @@ export class Listeners {
    * Runs once, over an in-memory connection, the calls that a node makes after a restore. Without this, V8 compiles the
    * code of these calls in each clone. Never rejects.
    *
-   * @param harmless returns replacements for Exec and Restore that change nothing in the guest. It gets the server of
-   *   the rehearsal, which has only in-memory connections
+   * @param harmless returns replacements for Exec and Restore that change nothing in the guest. Its argument is a
+   *   server that has only in-memory connections
    */
   async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
     const { configuration, platform } = this.#parts;

@@ -135,7 +135,7 @@ async function runBridge(addon: Addon, path: string | undefined, printError: (li
   }
   const reserved = reservedTransport(path ?? "");
   if (reserved !== undefined) {
-    printError(`bridge: the socket's path ${reserved}`);
+    printError(`bridge: the given path of a socket ${reserved}`);
     return STATUS_USAGE;
   }
   const { bridge } = await import("../server/index.ts");

@@ -78,7 +78,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       Object.keys(systemCalls).join(", "),
       "commands start in their own cgroup, without inherited descriptors",
-      "the agent uses slower system calls instead; allow these calls in the guest's seccomp filter, or use a newer kernel",
+      "the agent uses slower system calls in place of the refused ones; allow the refused ones in the guest's seccomp filter, or use a newer kernel",
     ),
     check(
       "user",

@@ -139,9 +139,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they set the clock. If any call is attached, records activity at the
-   * time of the snapshot, which the clock still shows: attached calls were active until then. Later the restore steps
-   * close the connections of these calls. This does not count as activity.
+   * Call it when the restore steps begin, before they set the clock. At this moment the clock still shows the time of
+   * the snapshot. If any call is attached, records this time as activity, because attached calls were active until the
+   * snapshot. Later the restore steps close the connections of these calls, which does not count as activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
@@ -151,8 +151,7 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Records the current time, so that the next call cannot return an earlier time than this one: if `cut` ends an
-    // attachment that began before the last restore, `cut` does not record the time of the end.
+    // Without this record, the next call could return an earlier time: if `cut` ends an attachment that began before the last restore, it does not record the time of the end.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -23,7 +23,7 @@ export class ThrottleQueue {
     this.#schedule();
   }
 
-  /** Removes a connection from the queue. */
+  /** Removes a connection that has no more input to process, or is closed. */
   remove(input: ThrottledInput): void {
     this.#waiting.delete(input);
   }

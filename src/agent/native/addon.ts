@@ -242,7 +242,7 @@ export interface Addon {
     temporary: Uint8Array,
     stages: number,
   ): Promise<number>;
-  /** Sets the attributes in the record on an open entry, which may be an O_PATH descriptor. */
+  /** Gives an open entry the attributes that the record contains. The descriptor may be one of O_PATH. */
   setAttributes(fd: number, record: Uint8Array): Promise<number>;
   /** Removes an entry; a directory only if it is empty. */
   removeIn(directory: number, name: Uint8Array, isDirectory: boolean): Promise<number>;

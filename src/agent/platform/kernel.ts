@@ -28,8 +28,7 @@ function emptyUuidCache(): void {
 
 /**
  * Takes all integers that Node has cached for randomInt(). Otherwise all clones of a snapshot would get the same
- * integers. Takes one integer more than the cache contains, because Node refills the cache only when an integer is
- * taken while the cache is empty.
+ * integers. The last call finds the cache empty, and only then does Node fill it with new integers.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");

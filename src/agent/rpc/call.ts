@@ -33,8 +33,8 @@ const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more bytes than this counts as large (`onLargeCalls`). */
 const LARGE_CALL_BYTES = 1024 * 1024;
 /**
- * The fields of a unary request of at least this many bytes are copied (see `decode`). No valid field of a unary
- * request is that large, so most of these bytes are unknown fields.
+ * If a unary request is at least this large, its fields are copied (see `decode`). No valid field of a unary request is
+ * that large, so the request consists mostly of unknown fields.
  */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 

@@ -36,8 +36,7 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // If sending fails, the error is ignored here: receiving then fails, too, unless the agent has already sent all its
-    // output.
+    // Ignores errors of sending to the agent. If the connection is lost, receiving from the agent fails, too. Otherwise the agent has sent all its output, and the bridge succeeds.
     sent.catch(() => undefined);
     // A serial port closes for both directions at once. Output that is written after that would wait for the next host
     // that opens the port, so the end of the input also ends the bridge.

@@ -33,7 +33,7 @@ export interface UsageParts {
   readonly generation: () => number;
 }
 
-/** The client of a WatchUsage call. */
+/** What the agent needs of the client of a WatchUsage call: to send reports, and to know whether it can take more. */
 export interface UsageWatcher {
   /** Whether the last report was not sent to the client yet, because the client reads too slowly. */
   readonly isBehind: () => boolean;

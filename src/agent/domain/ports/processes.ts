@@ -308,7 +308,7 @@ export type FreezeProblem =
   | `processes_outside:${string}`
   /** Too late to freeze: the restore steps ran during the hook, so the snapshot had been taken already. */
   | "duties_ran"
-  /** The agent is shutting down. */
+  /** The agent is shutting down, so it no longer starts a freeze. */
   | "leaving"
   /**
    * The session was thawed before all of its processes had stopped: freeze_ms was over, or a signal or the shutdown

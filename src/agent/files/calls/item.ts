@@ -107,7 +107,7 @@ function isInside(path: FilePath): boolean {
 export function notSparse({ path }: TreeItem): AgentError {
   return invalidField(
     "hole",
-    `was sent for ${JSON.stringify(pathText(path))}, but the item of that file does not set \`sparse\``,
+    `was sent for ${JSON.stringify(pathText(path))}, but the tree item that began this file does not set \`sparse\``,
   );
 }
 

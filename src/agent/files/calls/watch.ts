@@ -70,7 +70,7 @@ const MASK: number =
  */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
-/** Mark of a name in watchEach's result: there are more files, which are not listed. */
+/** watchEach puts this mark before the last listed file of a directory if further files are not listed. */
 const PLUS = 0x2b;
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
@@ -97,10 +97,7 @@ export class Watches {
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
     if (request.names.length + request.ignore.length > WATCH_PATTERN_LIMIT)
-      throw invalidField(
-        "names",
-        `must not have more than ${WATCH_PATTERN_LIMIT} patterns, including the patterns in the field ignore`,
-      );
+      throw invalidField("names", `and "ignore" must not have more than ${WATCH_PATTERN_LIMIT} patterns together`);
     return this.#watchers.watch(client.signal, async (signal) => {
       const watch: Watch = new Watch({ ...this.#parts, request, client, onSize: (size) => this.#count(watch, size) });
       try {

@@ -20,7 +20,7 @@ export interface WriteParts {
   readonly input: Incoming<BorrowedBytes>;
   /** Returns how many files are being written now, including the file of this call. */
   readonly writers: () => number;
-  /** Returns the owner of new files. */
+  /** Returns the owner that the file gets if the request names none. */
   readonly newFileOwner: () => Promise<FileOwner>;
   /** Called for each piece of the content. */
   readonly onProgress: () => void;

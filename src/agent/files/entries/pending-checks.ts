@@ -48,7 +48,10 @@ export class PendingChecks {
     return true;
   }
 
-  /** Call it when a directory above the node was moved: that the node was missing before says nothing any more. */
+  /**
+   * Call it when a directory above the node was moved. The node has another path now, so an earlier check of it does
+   * not count.
+   */
   moved(node: WatchedDirectory): void {
     this.#missing.delete(node);
   }

@@ -277,7 +277,10 @@ export class WatchedTree {
     for (const child of directory.children) this.#markPathUnknown(child);
   }
 
-  /** Forgets a directory whose new path is unknown, unless a check finds it before the second call of `tick`. */
+  /**
+   * Waits for a check to find the new path of a directory. If none has found it by the second call of `tick`, the
+   * directory is forgotten.
+   */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#pending.settle(directory);
     directory.detach();

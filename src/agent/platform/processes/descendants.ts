@@ -38,7 +38,10 @@ export class Descendants {
     this.#ancestor = ancestor;
   }
 
-  /** Reads all processes in /proc once, and separates them. Returns undefined if there is no usable /proc. */
+  /**
+   * Reads all processes in /proc once. Returns which of them are descendants, which are not, and which have ended.
+   * Returns undefined if there is no usable /proc.
+   */
   scan(): DescendantScan | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();

@@ -12,8 +12,8 @@ const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 /** Largest number of rounds in which newly found processes are stopped before all processes of the set are killed. */
 const STOP_ROUNDS = 32;
 /**
- * Largest number of listings of a session's processes, if all processes of each listing have ended. A process that has
- * ended may have left a child that is only in the next listing.
+ * Number of times the processes of a session are listed before the session counts as ended: each listing must contain
+ * only ended processes. A process that has ended may have left a child that is only in the next listing.
  */
 const ATTEMPTS = 4;
 /** Number of signals to send per tick of the event loop. Each takes 15 us. */
