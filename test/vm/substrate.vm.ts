@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import { endCase } from "./cases/sandbox-cases.ts";
 import { Stage } from "./cases/stage.ts";
-import { TOKEN_FILE, WORKING_DIRECTORY } from "./harness/sandbox.ts";
+import { TOKEN_FILE } from "./harness/sandbox.ts";
 
 const NEW_TOKEN = "renewed-token-0123456789abcdef";
 /** Files on the instance's disk, like the sockets. */
@@ -18,18 +18,17 @@ describe("a guest as the substrate boots it", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("the workload gets the init shell's variables and the image's working directory", async () => {
+  test("the workload starts in its home directory, with the init shell's other variables", async () => {
     await stage.boot();
     using client = stage.client();
     const environment = (await print(client, "busybox cat /proc/$(busybox pidof workload)/environ")).split("\0");
-    for (const variable of [
-      `PWD=${WORKING_DIRECTORY}`,
-      "OLDPWD=/",
-      "HOME=/root",
-      "SVC_WORKLOAD_SOCKET=/run/workload.sock",
-    ])
+    for (const variable of ["PWD=/root", "HOME=/root", "SHLVL=1", "SVC_WORKLOAD_SOCKET=/run/workload.sock"])
       assert.ok(environment.includes(variable), `${variable} is not in ${environment.join(" ")}`);
     assert.equal(environment.filter((variable) => variable.startsWith("SVC_")).length, 1);
+    // The init shell's OLDPWD says where that shell was, not where the workload was.
+    assert.ok(!environment.some((variable) => variable.startsWith("OLDPWD=")));
+    const directory = await print(client, "busybox readlink /proc/$(busybox pidof workload)/cwd");
+    assert.equal(directory, "/root\n");
   });
 
   for (const name of ["HUP", "QUIT", "INT"])

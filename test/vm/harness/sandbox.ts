@@ -17,7 +17,7 @@ export const DIRECTORIES: readonly string[] = [
   ...["proc", "sys", "dev", "tmp", "run", "root", "home/guest", "srv/app"].map((directory) => `image/${directory}`),
 ];
 /** The image's working directory. */
-export const WORKING_DIRECTORY = "/srv/app";
+const WORKING_DIRECTORY = "/srv/app";
 /** Mount point of the credential volume: read-only, with a writable layer above. */
 export const CREDENTIALS: string = "/opt/credentials";
 /** The instance token's file on it. */

@@ -36,7 +36,8 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   env: { [key: string]: string };
 
   /**
-   * Absolute path of the working directory. If empty, it is the home directory of `user`, or "/" without a `user`.
+   * Absolute path of the working directory. If empty, it is the home directory of the user that runs the workload, or
+   * "/" if this user has none. The agent's own working directory, such as the WORKDIR of an image, is not used.
    *
    * @generated from field: string cwd = 3;
    */
