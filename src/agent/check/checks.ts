@@ -68,7 +68,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "kernel",
       !isAtLeast(kernel, NEWEST),
       kernel,
-      "this kernel has every feature that the agent uses",
+      "the agent can end all processes of a command together (Linux 5.14)",
       "older than 5.14: a command's processes are found by walking /proc, which misses daemons, so they are not killed",
     ),
     // A system call may be missing even if the kernel has it: seccomp filters of older container runtimes refuse newer
