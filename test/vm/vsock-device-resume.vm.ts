@@ -1,34 +1,15 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
 import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { setTimeout as pause } from "node:timers/promises";
 import { plugged } from "./cases/vsock-cases.ts";
 import { Guest } from "./harness/guest.ts";
 import { pass } from "./harness/oracle.ts";
 import { forgetTouched, HOOKS, MEMORY_MIB, REST_MS, touchedPages } from "./harness/resume.ts";
-import { VSOCK_PORT, type VsockDevice, VsockHost } from "./harness/vsock.ts";
+import { VSOCK_PORT, VsockHost } from "./harness/vsock.ts";
 
 const CID = 3;
-/** Nobody listens there. */
-const OTHER_PORT = 9;
-
-/** Resolves when the guest's kernel refuses a connection: it has found the device. Does not touch the agent. */
-async function found({ socket }: VsockDevice): Promise<void> {
-  for (;;) {
-    const connection = connect(socket);
-    connection.on("error", () => undefined).write(`CONNECT ${OTHER_PORT}\n`);
-    connection.resume();
-    const closed = once(connection, "close").then(() => true);
-    const isFound = await Promise.race([closed, pause(1_000, false)]);
-    connection.destroy();
-    if (isFound) return;
-  }
-}
-
 /** Pages of a restored guest that are touched from the first call to the end of a first command, over vsock. */
 async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<number> {
   // A file system in memory, whose pages the kernel counts one by one.
@@ -57,7 +38,6 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
     await using host = await VsockHost.start(CID);
     await using machine = await guest.start(snapshot, undefined, { memory });
     await machine.plugVsock(host.device);
-    await found(host.device);
     const { pid = 0 } = machine;
     forgetTouched(pid, memory.file);
     {

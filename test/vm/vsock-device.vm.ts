@@ -133,6 +133,7 @@ describe("a guest reached over vsock and TCP, both with mutual TLS", () => {
     assert.equal((await client.health({ requestTimeoutMs: CALL_LIMIT_MS })).alive, true);
     assert.equal(client.addressInUse, addresses[1]);
     host.signal("SIGCONT");
+    await host.device.answers();
     using again = guest.client(machine, { address: addresses });
     await again.health();
     assert.equal(again.addressInUse, addresses[0]);

@@ -45,6 +45,7 @@ const SAID_LIMIT_MS = 600_000;
 const VSOCK_DEVICE = "vsock";
 const VSOCK_CHARDEV = "vsock-backend";
 /** Status of a device that its driver uses (virtio 1.2, 2.1), as QEMU names it. */
+const UNPLUG_LIMIT_MS = 120_000;
 const DRIVER_OK = "VIRTIO_CONFIG_S_DRIVER_OK";
 
 function diskOf(snapshot: string): string {
@@ -151,14 +152,23 @@ export class Machine implements AsyncDisposable {
   }
 
   /**
-   * Plugs in a vsock device (vhost-user), and waits until the guest's driver uses it: vhost-device-vsock 0.3.0 may
-   * never answer again after a CONNECT that came before.
+   * Plugs in a vsock device (vhost-user), and waits until the guest's kernel answers over it. Plugs it in again if the
+   * back end has stopped serving it (see VsockDevice.answers). vhost-device-vsock 0.3.0 may also never answer after a
+   * CONNECT that came before the guest's driver was ready.
    */
-  async plugVsock({ control, socket }: VsockDevice): Promise<void> {
-    this.#vsockSocket = socket;
+  async plugVsock(device: VsockDevice): Promise<void> {
+    this.#vsockSocket = device.socket;
+    await this.#addVsock(device.control);
+    while (!(await device.answers())) {
+      await this.unplugVsock();
+      await this.#addVsock(device.control);
+    }
+  }
+
+  async #addVsock(control: string): Promise<void> {
     const addr = { type: "unix", data: { path: control } };
     const backend = { type: "socket", data: { addr, server: false } };
-    await this.#qmp.execute("chardev-add", { id: VSOCK_CHARDEV, backend });
+    await this.#untilNot("Failed to connect", () => this.#qmp.execute("chardev-add", { id: VSOCK_CHARDEV, backend }));
     const device = { driver: "vhost-user-vsock-pci", id: VSOCK_DEVICE, chardev: VSOCK_CHARDEV, bus: VSOCK_BUS };
     await this.#qmp.execute("device_add", device);
     const path = `/machine/peripheral/${VSOCK_DEVICE}/virtio-backend`;
@@ -172,13 +182,17 @@ export class Machine implements AsyncDisposable {
    */
   async unplugVsock(): Promise<void> {
     await this.#qmp.execute("device_del", { id: VSOCK_DEVICE });
-    // Busy until the guest has let the device go.
-    for (;;) {
+    await this.#untilNot("is busy", () => this.#qmp.execute("chardev-remove", { id: VSOCK_CHARDEV }));
+  }
+
+  /** Repeats an action as long as it fails with that text: the guest or the back end has not let the device go yet. */
+  async #untilNot(text: string, act: () => Promise<unknown>): Promise<void> {
+    for (const giveUpAt = performance.now() + UNPLUG_LIMIT_MS; ;) {
       try {
-        await this.#qmp.execute("chardev-remove", { id: VSOCK_CHARDEV });
+        await act();
         return;
       } catch (error) {
-        if (!(error instanceof Error && error.message.endsWith("is busy"))) throw error;
+        if (!(error instanceof Error && error.message.includes(text)) || performance.now() > giveUpAt) throw error;
         await pause(10);
       }
     }

@@ -1,6 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, existsSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -17,6 +18,11 @@ const BACK_END = { name: "vhost-device-vsock", version: "0.3.0" } as const;
 const OLDEST_RUST = { major: 1, minor: 74 } as const;
 const BUILD_LIMIT_MS = 1_200_000;
 const START_LIMIT_MS = 60_000;
+/** Nobody listens on this port. */
+const OTHER_PORT = 9;
+/** The guest's kernel answers within milliseconds once it has found the device; a busy emulated one within a second. */
+const PROBE_MS = 1_000;
+const ANSWER_LIMIT_MS = 300_000;
 
 function hasCargo(): boolean {
   if (missingPrograms([{ name: "cargo", package: "cargo" }]).length > 0) return false;
@@ -48,6 +54,13 @@ export interface VsockDevice {
   readonly control: string;
   /** The host's unix socket: takes CONNECT. Guests' connections to the host go to the socket `${socket}_PORT`. */
   readonly socket: string;
+  /**
+   * Resolves with true when the guest's kernel refuses a connection over the device: the kernel has found it. Does not
+   * touch the agent. Resolves with false if the back end has stopped polling the device's queues. Its thread for them
+   * ends without a message after any error, such as a kick that was already read (vhost-user-backend 0.20.0,
+   * event_loop.rs, VringEpollHandler::run); the next connection of a VMM gets a new thread.
+   */
+  answers(): Promise<boolean>;
 }
 
 /** The back end of the devices of some guests, which may connect to each other. */
@@ -69,11 +82,10 @@ export class VsockHost implements AsyncDisposable {
     if ("missing" in backEnd) throw new Error(backEnd.missing);
     const { program } = backEnd;
     const directory = mkdtempSync(join(tmpdir(), "vsock-"));
-    const devices = cids.map((cid) => ({
-      cid,
-      control: join(directory, `${cid}.control`),
-      socket: join(directory, `${cid}.sock`),
-    }));
+    const devices = cids.map((cid): VsockDevice => {
+      const socket = join(directory, `${cid}.sock`);
+      return { cid, control: join(directory, `${cid}.control`), socket, answers: () => host.#answers(socket) };
+    });
     const args = devices.flatMap(({ cid, control, socket }) => [
       "--vm",
       `guest-cid=${cid},socket=${control},uds-path=${socket},groups=all`,
@@ -92,6 +104,26 @@ export class VsockHost implements AsyncDisposable {
       await pause(5);
     }
     return host;
+  }
+
+  async #answers(socket: string): Promise<boolean> {
+    for (const giveUpAt = performance.now() + ANSWER_LIMIT_MS; performance.now() < giveUpAt;) {
+      const connection = connect(socket);
+      connection.on("error", () => undefined).write(`CONNECT ${OTHER_PORT}\n`);
+      connection.resume();
+      const closed = once(connection, "close").then(() => true);
+      const isRefused = await Promise.race([closed, pause(PROBE_MS, false)]);
+      connection.destroy();
+      if (isRefused) return true;
+      if (this.#pollers() < this.devices.length) return false;
+    }
+    throw new Error(`${socket}: the guest's kernel does not answer`);
+  }
+
+  /** The threads of the back end that poll queues, one for each device. */
+  #pollers(): number {
+    const tasks = `/proc/${this.#process.pid}/task`;
+    return readdirSync(tasks).filter((id) => readFileSync(`${tasks}/${id}/comm`, "latin1") === "vring_worker\n").length;
   }
 
   get device(): VsockDevice {
