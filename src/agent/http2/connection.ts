@@ -158,8 +158,8 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS, the agent sends nothing before the client's preface: over vsock, a client may lose bytes that arrive
-    // together with the VMM's line "OK".
+    // Without TLS, the agent waits for the client's preface. Earlier bytes could reach a vsock client together with the
+    // VMM's line "OK", and the client might lose them.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
@@ -188,7 +188,7 @@ export class Http2Connection {
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // One PING is not enough: a client may answer that PING before it handles the GOAWAY, and may still send requests.
+    // A client may answer the first PING before it handles the GOAWAY, and may still send requests.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
         this.#isEndAcknowledged = true;
@@ -197,7 +197,7 @@ export class Http2Connection {
     });
   }
 
-  /** Writes complete responses, drops incomplete ones, and closes. The GOAWAY contains the reason, if there is one. */
+  /** Writes complete responses, drops incomplete ones, and closes. The GOAWAY contains `reason`. */
   close(reason = ""): void {
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#state === "serving") this.#events.closing();
@@ -211,10 +211,9 @@ export class Http2Connection {
   }
 
   /**
-   * Ends a connection after a restore, when a clone of this guest may have the same TLS keys. Complete responses are
-   * still sent. If there are no complete responses, the socket is destroyed at once together with the kernel's send
-   * buffer, so that nothing more is encrypted with these keys. A connection that is already closing is left alone,
-   * because its last response may be in flight.
+   * Ends a connection after a restore, because clones of this guest may have the same TLS keys. Complete responses are
+   * still sent. If there are none, the socket and the kernel's send buffer are discarded, so that nothing more is
+   * encrypted with these keys. A closing connection is left alone, because its last response may be in flight.
    */
   closeAfterRestore(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
@@ -278,7 +277,7 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
-    // The peer has closed its sending side, so it cannot answer a PING that is still open.
+    // A peer that has closed its sending side cannot answer a PING.
     this.#pingSentMs = undefined;
     this.#lastReadMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
@@ -376,7 +375,7 @@ export class Http2Connection {
     else this.#destroy(this.#writing);
   });
 
-  /** With `reset` the kernel discards data that the peer has not read; otherwise the kernel still sends this data. */
+  /** With `reset`, the kernel discards the data in its send buffer. Otherwise the kernel still sends this data. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();

@@ -83,7 +83,6 @@ export class Pings {
     this.#floods = floods;
   }
 
-  /** Sends a PING. Calls back when it is answered. */
   send(answered: () => void): void {
     const number = ++this.#number;
     this.#unanswered.set(number, answered);

@@ -16,10 +16,7 @@ export interface FrameHandler {
   dataBegins(streamId: number, lengthBytes: number): void;
   /** Called with a slice of the payload, without padding. It is a view that must not be kept. */
   data(slice: Buffer): void;
-  /**
-   * Called when the DATA frame is complete. `discardedBytes` is the size of its padding and of the field with the
-   * padding's length.
-   */
+  /** Called when the DATA frame is complete. `discardedBytes` counts its padding and its Pad Length field. */
   dataEnds(flags: number, discardedBytes: number): void;
   /** Called with a complete frame of any other type. The payload is a view that must not be kept. */
   frame(type: number, flags: number, streamId: number, payload: Buffer): void;
@@ -131,8 +128,8 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // The received bytes are overwritten, because a header block may contain a secret. The handler of the frame
-      // overwrites the copy in `#payload`.
+      // A header block may contain a secret, so the received bytes are overwritten. The frame's handler overwrites the
+      // copy in `#payload`.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

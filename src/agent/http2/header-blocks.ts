@@ -41,9 +41,9 @@ export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Cache of decoded header blocks by their bytes, used only if `remembers` is set. Clients send the same block for the
-   * second and later calls of a method. Only a block that consists of indexed fields is cached: such a block does not
-   * change the dynamic table, and has the same meaning until the table changes. Trailers are not cached.
+   * Cache of decoded header blocks by their bytes, used only if `remembers` is set. Clients send the same block for
+   * later calls of a method. Only blocks of indexed fields are cached: they do not change the dynamic table, and keep
+   * their meaning until it changes.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;

@@ -1,10 +1,7 @@
 import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
-/**
- * Limit for the size of both dynamic tables of a connection, for requests and for responses. A higher limit of the peer
- * is not used. 4,096 is the protocol's default.
- */
+/** Size limit of each dynamic table: the protocol's default. A higher limit of the peer is not used. */
 const TABLE_LIMIT_BYTES = 4_096;
 /** Overhead per entry (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
@@ -105,7 +102,6 @@ class DynamicTable {
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;
-  /** Number of insertions so far. */
   inserted = 0;
   /** Changes with every insertion and eviction, because the same index may then mean another entry. */
   version = 0;
@@ -118,7 +114,6 @@ class DynamicTable {
     return this.#limitBytes;
   }
 
-  /** The entry at an index; undefined if there is none. */
   at(index: number): Entry | undefined {
     return index < FIRST_DYNAMIC
       ? STATIC_TABLE[index]
@@ -312,10 +307,7 @@ export class HpackEncoder {
   #bytes: Buffer = Buffer.allocUnsafeSlow(256);
   #at = 0;
 
-  /**
-   * Limits the table to the size that the peer allows. The next header block announces the new size. If the limit was
-   * lower for a time since the last block, the block first announces the lowest size (RFC 7541, 4.2).
-   */
+  /** Limits the table to the size that the peer allows. The next header block announces the change (RFC 7541, 4.2). */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
     if (usedBytes === this.#table.limitBytes) return;
@@ -328,9 +320,9 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // If the limit of the table has changed since the last block, this block begins with the smallest limit since
-      // then and the present limit. The smallest limit shows the peer which entries were evicted (RFC 7541, 4.2);
-      // without it nghttp2 closes the connection.
+      // After a change of the limit, a block begins with the smallest limit since the last block, and the present
+      // limit. The smallest shows the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
+      // connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }

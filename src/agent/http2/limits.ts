@@ -21,9 +21,8 @@ export const DEFAULT_HTTP2_LIMITS = {
    */
   unwrittenAnswers: 100,
   /**
-   * Limits for useless frames (empty DATA, PRIORITY, unknown types; before authentication, all frames): in a burst, and
-   * per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM. A cancelled or refused request counts as
-   * RESET_COST such frames.
+   * Limits for useless frames in a burst, and per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM.
+   * Useless frames are empty DATA, PRIORITY and unknown types; before authentication, all frames.
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
@@ -37,22 +36,19 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Size of a stream's window while the connection has many large requests. */
   smallestStreamWindowBytes: 32_768,
   /**
-   * Limit for the sum of the windows of all large requests. The more large requests there are, the smaller are their
-   * windows. The sum can exceed the limit only when each window already has the smallest size.
+   * Limit for the sum of the windows of all large requests. Their windows shrink as their number grows. Once they have
+   * the smallest size, the sum may exceed this limit.
    */
   sharedWindowBytes: 2_097_152,
   /** Flow-control window of a connection. */
   connectionWindowBytes: 4_194_304,
 };
 
-/** Limits of an HTTP/2 connection. */
 export type Http2Limits = Readonly<typeof DEFAULT_HTTP2_LIMITS>;
 
-/**
- * A request that either side ends early counts as RESET_COST useless frames. A request before authentication counts as
- * UNAUTHENTICATED_REQUEST_COST useless frames.
- */
+/** Number of useless frames that a request counts as if either side ends it early. */
 const RESET_COST = 2;
+/** Number of useless frames that a request before authentication counts as. */
 const UNAUTHENTICATED_REQUEST_COST = 8;
 /**
  * Small frames (WINDOW_UPDATE, PING) that the peer may send for each request and for each DATA frame that it receives.
@@ -60,8 +56,8 @@ const UNAUTHENTICATED_REQUEST_COST = 8;
  */
 const FRAMES_FOR_DATA = 64;
 /**
- * Credit for small frames that a peer gets when its request is reset, as a multiple of `idleFrames`. The peer may have
- * sent these frames before it received the reset.
+ * Credit for small frames after a reset, as a multiple of `idleFrames`. The peer may have sent many small frames before
+ * it received the reset.
  */
 const RESET_FACTOR = 4;
 /** Largest credit of small frames that a peer can save up, as a multiple of `idleFrames`. */
@@ -69,23 +65,18 @@ const CREDIT_FACTOR = 8;
 
 /**
  * Limits the useless work that a peer can cause. Each method throws ConnectionError if its limit is exceeded. Before
- * authentication every frame counts as useless, and the peer earns no credit.
+ * authentication, every frame counts as useless.
  */
 export class FloodGuard {
   readonly #limits: Http2Limits;
   readonly #nowMs: () => number;
   readonly #budget: Budget;
-  /**
-   * Number of small frames, such as WINDOW_UPDATE, that the peer may still send before they count as useless. Requests,
-   * and DATA that is sent to the peer, increase this credit.
-   */
+  /** Number of small frames, such as WINDOW_UPDATE, that the peer may send before they count as useless. */
   #credit = 0;
   #isAuthenticated = false;
-  /**
-   * Answers to SETTINGS and PINGs: `#queued` is the number of answers that were not passed to the socket yet.
-   * `#unwritten` is the number of answers that the socket has not written yet, including the queued ones.
-   */
+  /** Number of answers to SETTINGS and PINGs that were not passed to the socket yet. */
   #queued = 0;
+  /** Number of answers that the socket has not written yet, including the queued ones. */
   #unwritten = 0;
 
   constructor(limits: Http2Limits, nowMs: () => number) {
@@ -99,10 +90,7 @@ export class FloodGuard {
     this.#spend("requests that were cancelled or refused", RESET_COST);
   }
 
-  /**
-   * Call it when the peer was authenticated. Before this call, every frame counts as useless. After this call, requests
-   * and sent DATA give the peer credit for small frames, which then do not count.
-   */
+  /** Call it when the peer was authenticated. From then on, the peer earns credit for small frames. */
   markAuthenticated(): void {
     this.#isAuthenticated = true;
   }
@@ -116,8 +104,8 @@ export class FloodGuard {
   }
 
   /**
-   * Gives the peer credit for small frames. Call it when a request begins or when DATA is sent, because clients then
-   * send small frames such as WINDOW_UPDATE.
+   * Gives the peer credit for small frames. Call it when a request begins or DATA is sent: clients then send frames
+   * such as WINDOW_UPDATE.
    */
   earn(frames: number = FRAMES_FOR_DATA): void {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);

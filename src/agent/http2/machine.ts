@@ -73,7 +73,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
   }
 
-  /** Handles input of the peer. Never throws for errors of the peer. */
+  /** Handles input of the peer. Never throws: every error is passed to `fail`. */
   receive(chunk: Buffer): void {
     if (this.#failure !== undefined) return;
     try {
@@ -105,7 +105,6 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#output.take();
   }
 
-  /** Sends a PING. Calls back when it is answered. */
   ping(answered: () => void): void {
     this.#pings.send(answered);
     this.#events.output();
@@ -319,8 +318,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM without a stream id");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM with an invalid length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
-    // A reset counts against the limit even if the response was complete, because the request has cost as much CPU
-    // time.
+    // A reset after a complete response counts, too, because the request has cost as much CPU time.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;
@@ -341,8 +339,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
     const delta = this.#peer.initialWindowBytes - before;
     for (const stream of delta === 0 ? [] : this.streams.values()) {
-      // A SETTINGS frame that makes a stream's window overflow is a connection error (RFC 9113, 6.9.2). A WINDOW_UPDATE
-      // frame that does so is only a stream error.
+      // A SETTINGS frame that makes a stream's window overflow is a connection error (RFC 9113, 6.9.2).
       if (!this.#sender.widenStream(stream, delta)) throw flowControlError("a stream window of 2^31 bytes or more");
     }
     this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);

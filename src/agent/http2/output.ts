@@ -6,9 +6,8 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
  */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output; it is never modified. When the first chunk is added, a new list of one element
- * replaces this list, because a push would make V8 reserve room for 17 elements, although most outputs have only one
- * chunk.
+ * The chunk list of every empty output, never modified. The first chunk replaces it with a new list, because a push
+ * would make V8 reserve room for 17 elements.
  */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];
@@ -97,7 +96,6 @@ export class Output {
     else this.#callbacks.push(callback);
   }
 
-  /** Returns everything that was added since the last call, or undefined if nothing was added. */
   take(): Batch | undefined {
     if (this.sizeBytes === 0) return undefined;
     this.#closeChunk();

@@ -11,11 +11,12 @@ import type { Http2Stream } from "./stream.ts";
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * Manages the flow-control windows for the data that the peer sends: one window of the connection, and one of each
- * stream. A large window makes a single upload a fifth faster, but many large windows could fill the memory. So the
- * windows of all large requests of a connection together have a limit (`sharedWindowBytes`). All streams of a
- * connection have windows of the same size, because HTTP/2 has one setting for all streams, and a change of this
- * setting also affects open streams (RFC 9113, 6.9.2). See decision 0016.
+ * Manages the flow-control windows for the data that the peer sends (decision 0016). A large window makes a single
+ * upload a fifth faster, but many large windows could fill the memory. So the windows of a connection's large requests
+ * together have a limit (`sharedWindowBytes`).
+ *
+ * All streams of a connection have windows of the same size, because HTTP/2 has one setting for all streams (RFC 9113,
+ * 6.9.2).
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -27,8 +28,8 @@ export class ReceiveWindows {
   /** Initial stream window in the last SETTINGS frame that announced one. */
   #announcedBytes: number;
   /**
-   * Stream window that is in effect. A larger window is in effect as soon as it is announced, a smaller one only after
-   * the peer has acknowledged it.
+   * Stream window in effect. A larger window takes effect when it is announced, a smaller one when the peer
+   * acknowledges it.
    */
   streamBytes: number;
   /** Callbacks for SETTINGS that the peer has not acknowledged yet, oldest first. */
@@ -54,8 +55,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Call it when received bytes were read or discarded, so that the peer may send the same number of bytes again. A
-   * WINDOW_UPDATE announces this to the peer once the freed bytes amount to half of the connection's window.
+   * Call it when received bytes were read or discarded. Once they amount to half of the connection's window, a
+   * WINDOW_UPDATE lets the peer send as many bytes again.
    */
   free(sizeBytes: number): void {
     this.#unannouncedBytes += sizeBytes;
@@ -126,15 +127,14 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // A stream gets a WINDOW_UPDATE once half of its window was read. If the window has just become smaller, the
-      // bytes read so far may already be half of it.
+      // The bytes that were already read may be half of a smaller window. A WINDOW_UPDATE is then due.
       this.#open(stream);
     }
   }
 
   /**
-   * Returns the next window size. The window shrinks if the current large requests would exceed the shared limit. It
-   * grows only to a size at which twice as many large requests would fit, so that the size does not oscillate.
+   * Returns the next window size. It shrinks when the large requests would exceed the shared limit. It grows only to a
+   * size that fits twice as many of them, so that it does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

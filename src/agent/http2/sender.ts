@@ -62,7 +62,7 @@ export class Sender {
    * grown.
    */
   ready(stream: Http2Stream): void {
-    // Only DATA frames need a window. So a response of which only the trailers are left can be sent at any time.
+    // Only DATA frames need a window: a response with only trailers left can be sent at any time.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }
@@ -97,8 +97,8 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // A Set is iterated in order of insertion. `#sendRound` adds the stream again if it can send more. The stream is
-      // then the last of the set, and this loop reaches it after all others.
+      // If the stream can send more, `#sendRound` adds it at the end of the set. This loop then reaches it after all
+      // others.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

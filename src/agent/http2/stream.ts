@@ -104,9 +104,8 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream` they are the whole response. Such a response is queued
-   * behind other responses of the connection, and its request counts as open until the response is sent. So a client
-   * that sends requests without reading the responses reaches the limit of open requests.
+   * Sends the header fields of the response. With `endStream` they are the whole response, and the request counts as
+   * open until they are sent. So a client that does not read its responses reaches the limit of open requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
@@ -131,8 +130,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops the queued writes. If the first part of a write is already in the output, the rest is kept, because the peer
-   * could not parse the stream without it. Returns the size of the kept write's memory.
+   * Drops the queued writes, except a write that is partly in the output: the peer could not parse the stream without
+   * the rest. Returns the size of the kept write's memory.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
@@ -264,12 +263,10 @@ export class HeldBlocks {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   }
 
-  /** Gives a block back, so that it can be used again. */
   release(block: Buffer): void {
     if (this.#spare.length < SPARE_BLOCKS) this.#spare.push(block);
   }
 
-  /** Frees all unused blocks. */
   drop(): void {
     this.#spare.length = 0;
   }

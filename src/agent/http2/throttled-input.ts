@@ -8,9 +8,8 @@ import { receiveAll } from "../internals/index.ts";
 const TICK_BYTES = 8 * 1024;
 
 /**
- * Lets throttled connections take turns. Otherwise the agent would parse all of the 64 KiB that Node reads from a
- * socket before anything else runs: 60 connections that send requests and immediately cancel them would block the agent
- * for seconds.
+ * Lets throttled connections take turns. Node reads 64 KiB from a socket at once. Without turns, 60 connections that
+ * send requests and immediately cancel them would block the agent for seconds.
  */
 export class ThrottleQueue {
   /** The queue: a set keeps the order of insertion. */
@@ -54,12 +53,8 @@ export class ThrottleQueue {
 /** Number of bytes of one connection that are parsed before the next connection has its turn: a few dozen frames. */
 const SLICE_BYTES = 2 * 1024;
 
-/**
- * Throttling of a connection: the queue in which the connection waits for its turn, and how much it may send before
- * authentication.
- */
+/** How much a throttled connection may send, and in which queue its input waits. */
 export interface ThrottledInputOptions {
-  /** The queue in which all throttled connections take turns. */
   readonly queue: ThrottleQueue;
   /** Largest number of bytes that the peer may send while it is throttled; no limit if undefined. */
   readonly bytes?: number;
@@ -76,9 +71,8 @@ export interface ThrottledInputEvents {
 }
 
 /**
- * Processes the input of an unauthenticated peer in small slices, up to a limit. Peers take turns: after each slice,
- * the other peers that wait get a slice. While input is queued here, the socket is paused, so that further input stays
- * in the kernel.
+ * Processes the input of a throttled peer in small slices, in turns with other peers. While input is queued here, the
+ * socket is paused, so that further input stays in the kernel.
  */
 export class ThrottledInput {
   readonly #socket: Duplex;
@@ -147,7 +141,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // If readSlice() is parsing a slice now, it resumes the socket itself when it is finished.
+    // A readSlice() that is parsing a slice calls #resume itself.
     if (!this.#reading) this.#resume();
   }
 

@@ -42,8 +42,8 @@ export class AcceptedConnection implements Connection {
   /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /**
-   * Whether a call of this connection was admitted. From then on, a new connection may replace this one only if its
-   * client has been silent for at least `evictAfterSilentMs`.
+   * Whether a call of this connection was admitted. A new connection may then replace it only if its client has been
+   * silent for at least `evictAfterSilentMs`.
    */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
@@ -70,10 +70,7 @@ export class AcceptedConnection implements Connection {
     return this.peer.address.startsWith("vsock:");
   }
 
-  /**
-   * Closes the connection at once, and logs the reason once. The log event is `connection_refused` if the handshake is
-   * incomplete or the connection is a surplus connection (see Acceptor), and otherwise `connection_failed`.
-   */
+  /** Closes the connection at once. Logs the reason, unless a reason was logged before. */
   drop(reason: string): void {
     this.failed(reason);
     this.destroy();
@@ -108,7 +105,6 @@ function peerAddress({ remoteAddress, remotePort }: Socket): string {
 
 const CONNECTION: unique symbol = Symbol("connection");
 
-/** A socket that has its connection as a property. */
 type SocketWithConnection = object & { [CONNECTION]?: AcceptedConnection };
 
 /** The host's CID (VMADDR_CID_HOST of vsock(7)). */
@@ -121,20 +117,15 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 }
 
 export interface AcceptorOptions {
-  /** Name of the listener, for the log. */
   readonly name: string;
   /** Limit for connections. Surplus connections do not count (see Acceptor). */
   readonly limit: number;
   /**
-   * At the limit, another connection may take the place of a protected one (`isKept`) if the client of the protected
-   * connection has been silent for this long. By default, a protected connection never loses its place.
+   * How long the client of a protected connection (`isKept`) must be silent before another connection may take its
+   * place. By default, a protected connection never loses its place.
    */
   readonly evictAfterSilentMs?: number;
-  /**
-   * Number of connections that are accepted above `limit`: the surplus connections. At its first call, a surplus
-   * connection takes a free place, or the place of another connection. If there is no such place, the call is refused
-   * (see Acceptor). By default, no surplus connections are accepted.
-   */
+  /** Number of connections that are accepted above `limit`: the surplus connections (see Acceptor). Default: none. */
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
@@ -145,29 +136,25 @@ export interface AcceptorOptions {
   readonly watchArrivals?: WatchArrivals | undefined;
 }
 
-/**
- * Limits for log lines about refused connections: lines in a burst, and lines per second on average. The limits exist
- * because the workload can cause refusals at any rate.
- */
+/** Limits for log lines about refused connections, because the workload can cause refusals at any rate. */
 const LINES_BURST = 20;
 const LINES_PER_SECOND = 2;
 /** Minimum time between two log lines about lost connections. */
 const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
- * Accepts a bounded number of connections of a listener. The first `limit` connections have a place. Further
- * connections are accepted as surplus connections, without a place. When a surplus connection makes its first admitted
- * call, it takes the place of another connection, by the first of these rules that applies:
+ * Accepts a bounded number of connections of a listener. The first `limit` connections have a place; further ones are
+ * surplus connections. At its first admitted call, a surplus connection takes a free place, or applies the first
+ * possible rule:
  *
- * - A connection whose handshake is incomplete, or which has made no admitted call, becomes a surplus connection.
+ * - A connection without an admitted call becomes a surplus connection, and gives up its place.
  * - The connection whose client has been silent for the longest time is closed, if this time is at least
  *   `evictAfterSilentMs`.
- * - Otherwise there is no place, and the call is refused.
+ * - Otherwise the call is refused.
  *
- * If the limit of surplus connections is reached too, each new connection causes another one to be closed: a connection
- * that could lose its place, or else the oldest surplus connection. So a peer that can connect but not make calls (such
- * as the workload) cannot lock out the node agent, and clients that connect at the same time do not close each other's
- * handshakes.
+ * If the limit of surplus connections is reached too, each new connection closes another one: a connection that could
+ * lose its place, or else the oldest surplus connection. So a peer that cannot make calls (such as the workload) cannot
+ * lock out the node agent. Clients that connect at the same time do not close each other's handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -193,8 +180,7 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // After a failed accept(2) the listener continues. A failed bind(2) or listen(2) ends the listener, and listenTcp
-    // throws the error.
+    // A failed accept(2) does not end the listener. For errors of bind(2) and listen(2), listenTcp throws.
     this.server.on("error", (error) => {
       if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
     });
@@ -205,7 +191,6 @@ export class Acceptor {
     return this.#open.size + this.#surplus.size + this.#closing.size;
   }
 
-  /** Listens on a TCP port: see `listenTcp`. */
   listenTcp(place: TcpAddress): Promise<number> {
     return listenTcp(this.server, place);
   }
@@ -224,7 +209,6 @@ export class Acceptor {
     return listenVsock(this.server, fd);
   }
 
-  /** Stops accepting connections. */
   stop(): void {
     this.server.close();
     this.#stopWatching?.();
@@ -299,9 +283,8 @@ export class Acceptor {
   }
 
   /**
-   * Chooses where a new connection counts, and closes another connection first if necessary. Returns `#open` below the
-   * limit, otherwise `#surplus`; the caller must add the connection to the returned set. Returns undefined if the new
-   * connection must be refused.
+   * Returns the set to which the caller must add a new connection: `#open` below the limit, otherwise `#surplus`. If
+   * both are full, first closes another connection. Returns undefined if the new connection must be refused.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;
@@ -361,9 +344,9 @@ export class Acceptor {
   };
 
   /**
-   * Logs `accept_failed` when connections arrive while the agent has no free descriptor. In that case libuv accepts the
-   * connections with a descriptor that it has reserved, and closes them at once. Node emits no event then. The watch
-   * duplicates the descriptor of the listening socket, which therefore stays open until the watch is stopped.
+   * Logs `accept_failed` when connections arrive while the agent has no free descriptor. libuv closes such connections
+   * at once, and Node emits no event. The watch duplicates the listening descriptor, so the socket stays open until the
+   * watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

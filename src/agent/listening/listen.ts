@@ -10,11 +10,11 @@ import { makeDirectory } from "../../shared/make-directory.ts";
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * Listens on a unix socket. Creates missing directories, and replaces a socket on which no process listens any more.
- * Throws AgentError if the socket is in use, or if the path is not a socket. Call the returned function after the
- * server is closed: it removes the path, unless another process listens there now. The file system calls are
- * synchronous, because the workload's start waits for them and promises of node:fs would take longer. Blocking is no
- * disadvantage, because bind(2) waits for the file system anyway.
+ * Listens on a unix socket, and replaces a socket on which no process listens any more. Throws AgentError if the socket
+ * is in use, or if the path is not a socket. Call the returned function after the server is closed: it removes the
+ * path, unless another process listens there now.
+ *
+ * The file system calls are synchronous, because promises of node:fs would delay the workload's start.
  *
  * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently truncate a longer path
  */
@@ -49,9 +49,8 @@ export async function checkUnix(path: string): Promise<void> {
 }
 
 /**
- * The path to bind. When a server closes, Node removes the path that it bound, even if that path belongs to another
- * process by then. So the agent binds a temporary path in the same directory, and renames it when its mode is set. If
- * the temporary path would be too long, the agent binds the final path. The temporary name only needs to be unused; a
+ * A temporary path to bind, which the agent then renames. When a server closes, Node removes the path that it bound,
+ * even if that path belongs to another process by then. Returns `path` if the temporary path would be too long. A
  * random name of node:crypto would delay the workload by 4 ms.
  */
 function temporaryPath(path: string): string {
@@ -149,8 +148,8 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   try {
     // No address is given: with an address, Node would load its resolver and its address parser, which takes 8 ms.
     await listening(server, { port });
-    // If listening on IPv6 fails, Node falls back to IPv4, whatever the error was. In this case listen on IPv6 and IPv4
-    // explicitly, to find an error such as a port in use.
+    // Node falls back to IPv4 after any error on IPv6, even if the port is in use. Listening explicitly finds such an
+    // error.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw listenError(`TCP port ${port}`, { port: String(port) }, errnoOf(error), error);

@@ -14,10 +14,9 @@ const STATUS_IO_ERROR = 74;
 const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /**
- * Connects standard input and output (pipes, sockets, a virtio-serial port, or a raw terminal) to an agent's unix
- * socket, byte for byte. At the end of the input it shuts down writing to the socket, and still delivers the rest of
- * the agent's output. Ends when the agent closes the connection. Standard output gets only bytes of the agent; failures
- * are passed to `printError`. Resolves with the exit status.
+ * Connects standard input and output to an agent's unix socket. After the end of the input, still delivers the rest of
+ * the agent's output. Standard output gets only bytes of the agent; failures are passed to `printError`. Resolves with
+ * the exit status.
  */
 export async function bridge(path: string | undefined, printError: (line: string) => void): Promise<number> {
   if (!path) {
@@ -36,10 +35,11 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // Ignores errors of sending to the agent. If the connection is lost, receiving from the agent fails, too. Otherwise the agent has sent all its output, and the bridge succeeds.
+    // Errors of sending to the agent are ignored. If the connection is lost, receiving fails, too. Otherwise the agent
+    // has sent all its output.
     sent.catch(() => undefined);
-    // A serial port closes for both directions at once. Output that is written after that would wait for the next host
-    // that opens the port, so the end of the input also ends the bridge.
+    // A serial port closes in both directions at once, so the end of the input also ends the bridge. Later output would
+    // wait for the next host that opens the port.
     const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
     await Promise.race([received, ...lineEnded]);
     return 0;

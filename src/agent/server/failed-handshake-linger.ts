@@ -3,16 +3,13 @@ import { stopReading } from "../internals/index.ts";
 
 /** Time for a client to read the TLS alert after its handshake failed. */
 const LINGER_MS = 500;
-/**
- * Largest number of sockets that are kept open at once after a failed handshake. If there is one more, the oldest is
- * closed.
- */
+/** Limit for the sockets that are kept open after a failed handshake. Above it, the oldest is closed. */
 const LINGERING_LIMIT = 64;
 
 /**
- * Keeps a socket open for a short time after its handshake has failed, so that the client can read the TLS alert. By
- * default, Node destroys the socket at once. If the socket has unread data, the kernel then resets the connection, and
- * some clients (such as grpc-go) report the reset instead of the alert.
+ * Keeps a socket open for a short time after a failed handshake, so that the client can read the TLS alert. Node would
+ * destroy the socket at once. The kernel would then reset a connection with unread data, and clients such as grpc-go
+ * would report the reset instead of the alert.
  */
 export class FailedHandshakeLinger {
   /** The sockets that are kept open, the oldest first, with the timers that close them. */

@@ -54,7 +54,7 @@ export class Handshakes {
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
     else if (certificate === undefined) connection.drop("client certificate required, but none was sent");
-    // The CA that issued the client's certificate may have been replaced during the handshake.
+    // The handshake may have begun before the CA was replaced, so the certificate is also checked against the new CA.
     else if (this.#renewed !== undefined && !isIssuedBy(certificate.chain, this.#renewed))
       connection.drop("client certificate rejected: its CA was replaced");
     else {

@@ -34,7 +34,6 @@ export interface ManagementServerOptions {
   readonly authenticate: Interceptor;
   /** The field of requests that contains the token (see tokenField). If undefined, no token is required. */
   readonly tokenField?: SecretField;
-  /** Called for every accepted connection. */
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
@@ -44,8 +43,8 @@ export interface ManagementServerOptions {
    */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Detects lost TCP peers. If undefined, only keepalive detects lost peers. Keepalive does not work while sent data is
-   * unacknowledged, because the kernel then sends no probes.
+   * Detects lost TCP peers while sent data is unacknowledged, when the kernel sends no keepalive probes. If undefined,
+   * only keepalive detects lost peers.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;
@@ -61,13 +60,10 @@ export interface ServerLimits {
   readonly pingIntervalMs: number;
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
-  /**
-   * Limits for a connection before its first admitted call: how many bytes it may send, and in how many reads they may
-   * arrive.
-   */
+  /** Number of bytes that a connection may send before its first admitted call. */
   readonly unauthenticatedBytes: number;
+  /** Number of socket reads in which the bytes before the first admitted call may arrive. */
   readonly unauthenticatedReads: number;
-  /** Limits of HTTP/2 that differ from the defaults. */
   readonly http2?: Partial<Http2Limits>;
 }
 
@@ -81,18 +77,12 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
   unauthenticatedReads: 1_000,
 };
 
-/**
- * Number of surplus connections, which a listener accepts although its limit is reached. At its first call, a surplus
- * connection becomes a regular one if the limit is no longer reached, or if it may replace another connection.
- * Otherwise the call is refused with a reason (see Acceptor).
- */
+/** Number of connections that a listener accepts above its limit: the surplus connections (see Acceptor). */
 const SURPLUS_CONNECTIONS = 16;
 
-/**
- * If the CA of a client's certificate was replaced: how long running calls of the client's connection may continue, and
- * how long the connection itself may stay open.
- */
+/** How long calls may still run after the CA of their client's certificate was replaced. */
 const REPLACED_AUTHORITY_GRACE_MS = 3_000;
+/** How long a connection may stay open after the CA of its client's certificate was replaced. */
 const REPLACED_AUTHORITY_LIMIT_MS = 4_500;
 
 /** Serves an established connection. `socket` is the accepted socket, or the TLS socket over it. */
@@ -102,33 +92,28 @@ type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
 /**
- * Largest number of bytes per write to a vsock socket. Kernels since 6.17, and stable kernels with the same patch, pass
- * more than 32 KiB to the device in several buffers. Some devices use only the first buffer or mix up the buffers:
- * vhost-device-vsock 0.3.0 (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
+ * Largest write to a vsock socket, in bytes. Kernels since 6.17, and patched stable kernels, pass more than 32 KiB to
+ * the device in several buffers. Some devices use only the first buffer or mix up the buffers: vhost-device-vsock 0.3.0
+ * (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
  */
 const VSOCK_WRITE_BYTES = 16 * 1024;
 
 const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connection, connection.socket);
 
 /**
- * Serves GuestAgent to the node agent: over TCP with mutual TLS, over vsock, over a unix socket, or over several of
- * them. Accepts a bounded number of connections and passes their requests to the router. During its handshake, a
+ * Serves GuestAgent to the node agent over TCP with mutual TLS, vsock, and a unix socket. During its handshake, a
  * connection is ended with `AcceptedConnection.drop`; after that, by its `Http2Connection`.
  */
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
   readonly #limits: ServerLimits;
-  /** The acceptors, one for each listener. */
   readonly #acceptors: Acceptor[] = [];
   /** Established connections, until their sockets are closed. */
   readonly #served = new Map<AcceptedConnection, Http2Connection>();
   readonly #noneServed = Promise.withResolvers<void>();
   /** The handshakes, one object for each listener with TLS. */
   readonly #handshakes: Handshakes[] = [];
-  /**
-   * The credentials of the listeners, and when they expire. They are parsed only when they change, because after most
-   * restores the files are the same.
-   */
+  /** The listeners' credentials and their expiry. Most restores pass the same object, which is not parsed again. */
   #credentials: TlsMaterial | undefined;
   #notAfter = new Date(0);
   #connections = 0;
@@ -183,9 +168,8 @@ export class ManagementServer {
   }
 
   /**
-   * Uses these credentials for new connections. Open connections stay, unless the CA of the client's certificate was
-   * replaced: such a connection accepts no new calls and ends within five seconds. Passing the same object again
-   * changes nothing.
+   * Uses these credentials for new connections. An open connection stays, unless the CA of its client's certificate was
+   * replaced. Then it accepts no new calls and ends within five seconds.
    */
   setCredentials(tls: TlsMaterial): void {
     const isKnown = tls === this.#credentials;
@@ -230,9 +214,9 @@ export class ManagementServer {
   }
 
   /**
-   * Call it in a restored guest. Ends all connections and incomplete handshakes from before the snapshot, because every
-   * clone has their keys. Only the connection `keep` completes its calls, but it accepts no new calls. (Session tickets
-   * need no care, because they are disabled: see `tlsOptions`.) Returns how many connections it ended.
+   * Ends all connections and handshakes from before the snapshot, because every clone has their keys. Call it in a
+   * restored guest. The connection `keep` completes its calls, but it accepts no new calls. Returns how many
+   * connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)
@@ -250,9 +234,8 @@ export class ManagementServer {
   }
 
   /**
-   * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running calls end. After `graceMs` aborts
-   * the remaining calls with the same status. Resolves when no connection is left, at most 5 s after that, whatever the
-   * peers do.
+   * Refuses new connections and calls, and aborts running calls after `graceMs`. Refused and aborted calls get
+   * UNAVAILABLE. Resolves when no connection is left, at most 5 s after `graceMs`.
    */
   shutdown(graceMs: number): Promise<void> {
     this.#shutdown ??= this.#end(graceMs);
@@ -276,10 +259,6 @@ export class ManagementServer {
     clearTimeout(abort);
   }
 
-  /**
-   * @param starter is called with the function that serves a connection; returns the function to call for each accepted
-   *   connection
-   */
   #acceptor(name: string, starter: ConnectionStarter): Acceptor {
     const { onConnection } = this.#options;
     const pace = new ThrottleQueue();
@@ -367,7 +346,7 @@ export class ManagementServer {
     socket.once("error", (error) => {
       const errno = errnoOf(error);
       if (isLostPeer(errno)) log.warn("peer_lost", { ...fields, errno });
-      // Node ends the connection when the peer violates TLS.
+      // Node itself closes a connection whose peer violates TLS, so the agent only logs it.
       else if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
     });
     this.#served.set(connection, http2);

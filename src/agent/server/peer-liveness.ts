@@ -15,10 +15,7 @@ export interface LivenessLimits {
   readonly unacknowledgedMs: number;
 }
 
-/**
- * With keepalive and with checks for acknowledgements, a lost peer is detected after 20 to 30 seconds. The kernel's
- * keepalive times are whole seconds.
- */
+/** With these limits, a lost peer is detected after 20 to 30 seconds. The kernel counts keepalive in whole seconds. */
 export const DEFAULT_LIVENESS: LivenessLimits = {
   keepAliveIdleMs: 10_000,
   keepAliveIntervalMs: 5_000,
@@ -36,15 +33,12 @@ export function isLostPeer(errno: string | undefined): boolean {
 }
 
 /**
- * Detects a lost TCP peer, using only what the peer's kernel acknowledges. It does not matter whether the peer's
- * program responds: a client may be suspended or busy for minutes and then continue its session, as with ssh.
+ * Detects a lost TCP peer by what the peer's kernel acknowledges. A peer whose program is suspended or busy is not
+ * lost: it may continue its session minutes later, as with ssh.
  *
- * While no data waits for the peer, the kernel's keepalive probes detect a lost peer. While data is unacknowledged, the
- * kernel sends no keepalive probes and retransmits for a quarter of an hour, so this class asks the kernel when the
- * peer last acknowledged anything (TCP_INFO). TCP_USER_TIMEOUT cannot be used, because it would also end the connection
- * of a suspended client, whose kernel acknowledges probes of its closed window (measured: ETIMEDOUT after 4.7 s with a
- * limit of 4 s). Unix sockets and in-memory streams need none of this, because the kernel reports the end of their
- * peer.
+ * While data is unacknowledged, the kernel sends no keepalive probes and retransmits for a quarter of an hour. So this
+ * class asks the kernel when the peer last acknowledged anything (TCP_INFO). TCP_USER_TIMEOUT cannot be used, because
+ * it would also end the connection of a suspended client (measured: ETIMEDOUT after 4.7 s with a limit of 4 s).
  */
 export class PeerLiveness {
   readonly #socket: Socket;
@@ -90,8 +84,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // If the connection was idle before data was sent, the last acknowledgement may be an hour old. So the time without
-    // an acknowledgement is counted from the first check after data was sent, at the earliest.
+    // On a connection that was idle, the last acknowledgement may be an hour old. So only the time after the first
+    // check counts.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

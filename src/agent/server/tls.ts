@@ -5,12 +5,12 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * The options of the TLS server: TLS 1.3, HTTP/2, a required client certificate, and no session resumption.
+ * The options of the TLS server.
  *
  * Session tickets are off, because any holder of a ticket could resume the session, even with a clone of this guest.
  *
- * A client without a valid certificate gets a TLS alert before it gets any HTTP/2 frame (internals/handshakes.c). If a
- * frame came first, gRPC clients would not report the alert, but reconnect until the deadline of their call.
+ * A client without a valid certificate gets a TLS alert before any HTTP/2 frame (internals/handshakes.c). If a frame
+ * came first, gRPC clients would not report the alert, but reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -23,8 +23,8 @@ export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): T
 }
 
 /**
- * With this option OpenSSL overwrites decrypted data, such as tokens, after it has passed the data on
- * (SSL_CTX_set_options(3)). Node does not define the constant.
+ * Makes OpenSSL overwrite decrypted data, such as tokens, once it was read (SSL_CTX_set_options(3)). Node does not
+ * define this constant.
  */
 const SSL_OP_CLEANSE_PLAINTEXT = 2;
 

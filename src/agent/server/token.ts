@@ -5,7 +5,6 @@ import type { Interceptor } from "../rpc/index.ts";
 /** Metadata key of the instance token (contract, "Authentication"). */
 const TOKEN_METADATA_KEY = "svc-instance-token";
 
-/** How an authenticator checks the instance token. */
 export interface TokenCheck {
   /**
    * Returns the digest, in visible ASCII, of a token that a caller has sent. The agent keeps only the digest, not the
@@ -27,12 +26,12 @@ export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField 
  * Admits calls with the instance token. A missing, empty, repeated or wrong token gets the same answer after the same
  * work.
  *
- * @param renewed reloads the token. Called before a call is refused; the call's token is then compared once more
+ * @param renewed reloads the token before a call is refused; the call's token is then checked again
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
-  // Later calls with the same header block on a connection share their fields object (HeaderBlocks). So an admitted token
-  // need not be hashed again, which saves a tenth of the time of a small call. An attacker learns nothing from the
-  // shorter time: the client has already sent this token on this connection.
+  // Later calls with the same header block share their fields object (HeaderBlocks). Their token need not be hashed
+  // again, which saves a tenth of the time of a small call. The timing reveals nothing, because the client has already
+  // sent this token.
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;

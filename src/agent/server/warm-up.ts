@@ -63,13 +63,12 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 }
 
 /**
- * Loads the code that a connection and its first calls need, so that the first client does not have to wait for this.
- * For that purpose it makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. The
- * client's side sends no certificate and accepts any certificate. Logs nothing, and does not count as user activity.
- * Never rejects. Resolves within five seconds (or `limitMs`), plus at most a second for closing the streams.
+ * Loads the code for a connection and its first calls, so that the first client does not have to wait for this. Makes a
+ * TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Never rejects. Resolves within five
+ * seconds (or `limitMs`), plus at most a second for closing the streams.
  *
- * @param server a server that only this warm-up uses, made by `serverInMemory`. If the warm-up rehearses the first
- *   calls after a restore, the router of this server must not start commands or run real restore steps.
+ * @param server is used only by this warm-up (see `serverInMemory`). If the warm-up rehearses the calls after a
+ *   restore, its router must not start commands or run real restore steps.
  */
 export async function warmUp(
   server: ManagementServer,
@@ -90,8 +89,8 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // The restore steps end all connections except the one on which they were called. The rehearsal opens a second
-      // connection, so that it runs the code that ends connections, too.
+      // The restore steps end all other connections. The rehearsal opens a second connection, so that this code runs,
+      // too.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
