@@ -50,9 +50,8 @@ const SMALL_BYTES = 4 * 1024;
 /** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Limit for input that waits for the command to accept earlier input. Above this limit the agent reads no further
- * frames of the call, not even acknowledgements of output. Therefore the schema forbids a client to have more
- * unacknowledged input in flight than this.
+ * Limit for input that waits until the command accepts earlier input. Above it, the agent reads no more frames of the
+ * call, not even acknowledgements of output. So the schema allows a client no more unacknowledged input than this.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
@@ -132,7 +131,7 @@ export class AttachedCall {
 
   /**
    * Acknowledges that the command has accepted input up to this offset. Only one acknowledgement is in flight at a
-   * time, so that acknowledgements do not pile up if the client does not read.
+   * time, because the client may not be reading.
    */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;

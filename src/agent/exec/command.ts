@@ -18,7 +18,7 @@ export interface ExecResult extends ProcessEnd {
 
 export interface CommandParts {
   readonly child: ChildProcess;
-  /** Timeout of the command; 0 means no timeout. */
+  /** 0 means no timeout. */
   readonly timeoutMs: number;
   /** The clock for timeout and duration. It stops while the session is frozen. */
   readonly sessionClock: SessionClock;
@@ -53,8 +53,8 @@ export class RunningCommand {
   }
 
   /**
-   * Resolves once the command has ended, its output is delivered and it is reaped. If the agent ended the command, none
-   * of the command's processes are alive. Call it after the command's streams were started.
+   * Resolves when all output is delivered and the command is reaped. If the agent ended it, all its processes are dead
+   * by then. Call it after the command's streams were started.
    */
   async follow(): Promise<ExecResult> {
     const { child, sessionClock, timeoutMs, onProcessEnd } = this.#parts;
@@ -82,8 +82,8 @@ export class RunningCommand {
   }
 
   /**
-   * Ends the tree. May be called again while the tree is being ended: a stronger signal is then sent at once, without
-   * waiting for the grace period of the earlier call.
+   * Ends the tree. A second call with a stronger signal sends this signal at once, without waiting for the grace period
+   * of the first call.
    */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
@@ -117,8 +117,8 @@ export class RunningCommand {
 }
 
 /**
- * Reads the rest of an ended command's output. Resolves with true at EOF of both streams, and with false if another
- * process still holds one of them open.
+ * Reads the rest of an ended command's output. Resolves with true at EOF, or with false if another process still has a
+ * stream open.
  */
 export async function drained({ stdout, stderr }: Pick<ChildProcess, "stdout" | "stderr">): Promise<boolean> {
   const ends = await Promise.all([stdout?.drain(), stderr?.drain()]);

@@ -27,15 +27,14 @@ export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" 
 }
 
 /**
- * Runs a command for its one client, from its start to its exit frame. Resolves once all output of the command and then
- * its exit were passed to `output`. Rejects if the client is gone or violated the frame order; by then no process of
- * the command's session is alive.
+ * Runs a command for its only client. Resolves when all output and then the exit were passed to `output`. Rejects if
+ * the client is gone or violated the frame order. By then no process of the command's session is alive.
  *
  * @param began receives the command, which the agent may end from then on
  */
 export async function runCall(parts: ExecCallParts, began: (command: RunningCommand) => void): Promise<void> {
   const { child, input, output, activity, inTerminal, signal } = parts;
-  // In a terminal only typing counts as activity: a forgotten shell must not keep the sandbox awake.
+  // In a terminal, only typing counts as activity. Otherwise a forgotten shell would keep the sandbox awake.
   const attachment = inTerminal ? undefined : activity.attach();
   let endedByAgent = false;
   const onEnding = (): void => {
@@ -64,8 +63,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // If the client has disconnected, reading its input fails, too. That error is ignored, because the abort signal's
-      // reason is reported instead.
+      // If the client has disconnected, reading its input fails too. This error is ignored: the abort signal has the
+      // reason.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();
@@ -73,8 +72,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     output.exit(result);
   } finally {
     attachment?.end();
-    // The end of a command counts as activity only if the agent did not end the command: after a restore, the agent
-    // ends the commands of clients that are long gone.
+    // After a restore, the agent ends the commands of clients that are long gone. Such an end must not count as
+    // activity.
     if (!endedByAgent) activity.touch();
   }
 }

@@ -76,14 +76,14 @@ export class Exec {
   }
 
   /**
-   * Runs one command to its end. Resolves after the exit was passed to `output`.
+   * Runs one command. Resolves when its exit was passed to `output`.
    *
-   * @throws AgentError if the command cannot be started or a frame is invalid, or the signal's reason if it is aborted
+   * @throws AgentError if the command cannot be started or a frame is invalid; the signal's reason on abort
    */
   run(request: ExecRequest, client: ExecClient): Promise<void> {
     const { signal } = client;
     const { timeoutMs, stdio } = request;
-    // Neither this function nor #runAttached may keep the request (up to 4 MiB of arguments) alive while the command runs.
+    // While the command runs, neither this function nor #runAttached may refer to the request (up to 4 MiB).
     const run = this.#runAttached(this.#start(request, signal), {
       timeoutMs,
       inTerminal: stdio.kind === "terminal",
@@ -94,21 +94,20 @@ export class Exec {
   }
 
   /**
-   * Starts a command that survives its call, and attaches the call to it. Resolves when the command's exit was passed
-   * to the call. If the call is aborted after the start has begun, the call is only detached, and the command
-   * continues.
+   * Starts a kept command and attaches the call to it. Resolves when the command's exit was passed to the call. If the
+   * call is aborted after the start has begun, the command continues.
    *
    * @throws AgentError as `run` and KeptCommand.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the command cannot be
    *   kept
    */
   keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
-    // As in `run`, the request must not stay in memory while the command runs.
+    // The request (up to 4 MiB) must not stay in memory while the command runs.
     return untilOver(this.#startKept(request, keep, call), call.signal);
   }
 
   /**
-   * Attaches a call to a kept command, or to the workload's output. Resolves when the exit was passed to the call.
-   * Attaching to the workload's output also works during shutdown.
+   * Attaches a call to a kept command or, even during shutdown, to the workload's output. Resolves when the exit was
+   * passed to the call.
    *
    * @throws AgentError NOT_FOUND if there is no such command; otherwise like KeptCommand.attach and
    *   WorkloadOutput.attach
@@ -125,10 +124,7 @@ export class Exec {
     return command.attach(call, request);
   }
 
-  /**
-   * Returns the first process of each running command, and also of each kept command that has ended. Callers use this
-   * list to find the command to which another process belongs.
-   */
+  /** Returns the first process of each running or kept command, to find the command that another process belongs to. */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({
       kind: "attached" as const,
@@ -144,12 +140,10 @@ export class Exec {
   }
 
   /**
-   * Ends a running kept command with its whole process tree. With `forget`, the command is then also forgotten. A
-   * command that has already ended is forgotten even without `forget`. With `leftovers`, the processes that this
-   * command left running are ended first.
+   * Ends a running kept command and its process tree. With `forget`, the command is then forgotten. An ended command is
+   * always forgotten. With `leftovers`, the processes that it left running are ended first.
    *
-   * @param signal aborted when the client is gone. It only cancels the wait for the start of the command: an end that
-   *   has begun is completed.
+   * @param signal aborted when the client is gone. Cancels the wait for the start, but not an end that has begun.
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
@@ -200,10 +194,9 @@ export class Exec {
   }
 
   /**
-   * Starts a command within its timeout_ms, because chdir(2) and execve(2) may wait for a file system that does not
-   * respond.
+   * Limits the start to timeout_ms, because chdir(2) and execve(2) may hang if a file system does not respond.
    *
-   * @param signal aborted when the client is gone; then the start is aborted
+   * @param signal aborted when the client is gone; this aborts the start
    */
   async #startInTime(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
     const { starter, sessionClock } = this.#parts;
@@ -239,8 +232,8 @@ export class Exec {
   }
 
   /**
-   * Resolves once the command runs. The promise `over` settles when the call has ended. It is wrapped in an object,
-   * because an async function that returned `over` itself would not resolve before `over` does.
+   * Resolves when the command runs. `over` settles when the call ends. It is wrapped in an object, because an async
+   * function waits for a promise that it returns.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
@@ -248,7 +241,7 @@ export class Exec {
     const slot = this.#kept.reserve(keep);
     activity.touch();
     try {
-      // The call's signal is not passed on: if the connection is lost now, the command must start nevertheless.
+      // The call's signal is not passed on, because the command must start even if the connection is lost now.
       const child = await this.#startInTime(request);
       const onProcessEnd = (): void => void (slot.isRunning = false);
       const onFreed = (): void => this.#kept.release(slot);
@@ -311,7 +304,6 @@ export class Exec {
   }
 }
 
-/** The parameters of EndExec with their defaults. */
 function endingOf({ signal, graceMs }: EndRequest): Ending {
   return { signal: signal === 0 ? Signal.TERM : signal, graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs };
 }

@@ -10,9 +10,9 @@ import {
 import { type Command, commandFaults } from "../session/index.ts";
 import type { Offsets, WhenFull } from "./output-log.ts";
 
-/** What to run and how (message ExecStart). */
+/** Parameters of a new command (message ExecStart). */
 export interface ExecRequest extends Command {
-  /** Timeout of the command; 0 means no timeout. */
+  /** 0 means no timeout. */
   readonly timeoutMs: number;
   /** How to keep the command. If undefined, the command ends with its call. */
   readonly keep: KeepRequest | undefined;
@@ -35,7 +35,7 @@ export interface KeepRequest {
 /** Identifies a kept command in a request. */
 interface KeptName {
   readonly name: string;
-  /** Id of the command. If empty, the request applies to the command that has the name at present. */
+  /** If empty, the request applies to the command that currently has the name. */
   readonly execId: string;
 }
 
@@ -62,7 +62,6 @@ export interface EndRequest extends KeptName {
   readonly leftovers: boolean;
 }
 
-/** A request to send a signal to a kept command (message SignalExecRequest). */
 export interface SignalRequest extends KeptName {
   readonly signal: number;
 }
@@ -126,8 +125,8 @@ export function checkAttachRequest(request: AttachRequest): void {
 }
 
 /**
- * Returns the offsets from which a client that attaches gets the output. The first parameter is its valid attach frame;
- * the second one has the current length of each stream. Throws OUT_OF_RANGE for an offset past the end.
+ * Returns the offsets at which the output for an attaching client begins. The second parameter has the current length
+ * of each stream. Throws OUT_OF_RANGE for an offset past the end.
  */
 export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
   checkOffset("attach.stdout_offset", stdoutOffset, stdout);

@@ -7,8 +7,8 @@ const QUEUE_BYTES = 256 * 1024;
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**
- * Passes the client's frames to a command. Signals and resizes take effect before input that the command has not read
- * yet, unless this input exceeds QUEUE_BYTES.
+ * Passes the client's frames to a command. Signals and resizes overtake input that the command has not read yet. If
+ * this input exceeds QUEUE_BYTES, they must wait too.
  */
 export class InputPump {
   readonly #child: ChildProcess;

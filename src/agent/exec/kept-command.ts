@@ -31,7 +31,6 @@ export interface CommandLeader {
   readonly kind: "kept" | "attached";
   /** The pid of the command's first process; undefined if the process has ended. */
   readonly pid: number | undefined;
-  /** The command's cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
   /** The name of a kept command. Undefined for a command that is not kept. */
   readonly name?: string;
@@ -45,7 +44,7 @@ export interface KeptCommandState {
   readonly name: string;
   readonly execId: string;
   readonly pid: number;
-  /** Time of the start in nanoseconds since 1970. */
+  /** Nanoseconds since 1970. */
   readonly startedNs: bigint;
   /** How the command ended; undefined while it runs. */
   readonly result: ExecResult | undefined;
@@ -61,8 +60,8 @@ export interface KeptCommandState {
 }
 
 /**
- * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
- * there to the attached call. So a client that does not read makes the command wait only if `whenFull` is "block".
+ * A command that outlives its calls; one call at a time is attached. Output goes through a buffer. So a client that
+ * does not read makes the command wait only if `whenFull` is "block".
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
@@ -72,8 +71,8 @@ export interface KeptCommandState {
  *                                                        ▼
  *                                                       free: the name and the buffer can be used again
  *
- * In every state but `free` a call may attach, which detaches the previous call. A call may also end in each of these
- * states. If `forget()` is called in `running`, the command continues, but there is no linger time after its end.
+ * In every state but `free`, a call may attach, which detaches the previous call. After `forget()` in `running`, the
+ * command continues, but has no linger time after its end.
  */
 export class KeptCommand {
   readonly #parts: KeptParts;
@@ -96,7 +95,7 @@ export class KeptCommand {
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
-  /** Ends the period (`awakeForMs`) in which the running command counts as user activity without an attached call. */
+  /** Ends the time (`awakeForMs`) for which the command counts as user activity without an attached call. */
   #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 
@@ -164,13 +163,13 @@ export class KeptCommand {
   }
 
   /**
-   * Attaches a call and detaches the previous one. Resolves when the command's exit was sent to the call and its client
-   * has then ended the request or forgotten the command, or has done neither for a second.
+   * Attaches a call and detaches the previous one. After the exit was sent, waits up to a second until the client ends
+   * the request or forgets the command.
    *
-   * @param request the position at which the output begins, already checked; if undefined, all buffered output is sent
-   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request; in this case the previous call stays
-   *   attached. While the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches,
-   *   NOT_FOUND if the command is forgotten, or the signal's reason
+   * @param request the checked start position; if undefined, all buffered output is sent
+   * @throws AgentError OUT_OF_RANGE for an offset past the end; the previous call then stays attached. Later
+   *   INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the command is forgotten,
+   *   or the signal's reason.
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;
@@ -203,8 +202,7 @@ export class KeptCommand {
     } finally {
       this.#onDetached(attached);
     }
-    // Waits for the client's last frames, because a `forget` that is still in flight would be lost if the call ended at
-    // once.
+    // The client gets time for its last frames. Otherwise a `forget` that is still in flight would be lost.
     await within(Promise.race([carried, this.#released.promise]), LAST_FRAMES_MS);
   }
 
@@ -254,7 +252,7 @@ export class KeptCommand {
     await this.#attached?.over.catch(() => {});
   }
 
-  /** Skips the linger time: the command is freed as soon as it has ended and no call is attached. */
+  /** Frees the command as soon as it has ended and no call is attached, without the wait of `lingerMs`. */
   forget(): void {
     this.#forgotten = true;
     this.#freeIfDone();
@@ -279,7 +277,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call counted as user activity; if it attached before the last restore, it counts only until that restore.
+    // The call no longer counts as user activity. If it began before the last restore, it counted only until then.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -318,8 +316,8 @@ export class KeptCommand {
   }
 
   /**
-   * Handles the frames of a call. Resolves when the client has sent its last frame, or after a `forget` that follows
-   * the exit, because later frames have no effect. The client's half-close does not end the call.
+   * Handles the frames of a call. Resolves at the client's half-close, which does not end the call. Also resolves at a
+   * `forget` after the exit, because later frames have no effect.
    */
   #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
@@ -362,8 +360,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // A stdin_close frame does not wait for room in the input buffer, because the frame takes no room, and because a
-      // frame that still waits is lost if the call detaches from the command.
+      // A stdin_close frame does not wait for room in the input buffer. It takes no room, and a waiting frame is lost
+      // if the call detaches.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

@@ -19,7 +19,7 @@ export interface KeptSlot {
   replaces: KeptSlot | undefined;
   /** Whether the command's process is starting or running. */
   isRunning: boolean;
-  /** Resolves when the start has succeeded (`command` is set) or failed (the name is free again). */
+  /** Resolves when the start has succeeded or failed. On success `command` is set, on failure the name is free. */
   readonly started: PromiseWithResolvers<void>;
 }
 
@@ -38,8 +38,8 @@ export class KeptCommands {
   }
 
   /**
-   * Reserves the name and the buffer for a command that is about to start. If an ended command has the name and is to
-   * be replaced, it keeps the name until `began` is called. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+   * Reserves the name and the buffer for a command that is about to start. An ended command that it replaces keeps the
+   * name until `began` is called. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED.
    */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
     const holder = this.#slots.get(name);
@@ -68,8 +68,7 @@ export class KeptCommands {
     const { name, replaces } = slot;
     if (replaces?.command !== undefined) {
       slot.replaces = undefined;
-      // A Map keeps the position of a name that is set again. So the name is deleted first: the entries must remain in
-      // the order in which the commands started.
+      // Deleting the name first moves it to the end of the Map. The entries must have the order of the starts.
       this.#slots.delete(name);
       this.#slots.set(name, slot);
       this.#withdraw(replaces, replaces.command);
@@ -80,8 +79,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // A new command that is starting may already have reserved this name, so that its slot is in the map. In this case
-    // nothing is done here: `began` forgets the old command when the new one runs.
+    // If a new command has reserved this name, no slot is found. Then `began` forgets the old command when the new one
+    // runs.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);

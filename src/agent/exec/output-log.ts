@@ -15,13 +15,13 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum size of the extra space that the buffer has beyond its capacity. New bytes are read into this space before
- * old bytes are dropped. A buffer of larger capacity has more extra space, up to READ_BYTES.
+ * Minimum space that the buffer has beyond its capacity, because new bytes are read before old bytes are dropped. A
+ * larger buffer has more such space, up to READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /**
- * Bytes of the buffer for each entry in the list of runs. A run is a sequence of bytes from the same stream, and its
- * entry takes 9 bytes.
+ * The list of runs has one entry (9 bytes) for this many bytes of the buffer. A run is a sequence of bytes from the
+ * same stream.
  */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
@@ -44,9 +44,9 @@ export type LogEntry =
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
- * The last output of a command: bytes of both streams, in the order in which they were read. The log is a ring buffer,
- * which is allocated once. The streams are read directly into the buffer, so output that no client reads costs one
- * read(2) per 64 KiB and no copy. A run is a sequence of bytes from the same stream.
+ * The last output of a command, in the order in which it was read. The streams are read directly into a ring buffer, so
+ * output that no client reads costs one read(2) per 64 KiB and no copy. A run is a sequence of bytes from the same
+ * stream.
  */
 export class OutputLog {
   readonly #capacity: number;
@@ -107,8 +107,8 @@ export class OutputLog {
   }
 
   /**
-   * Call it when the client has received the bytes before these offsets. In the mode "block", these bytes may then be
-   * dropped. Offsets that are lower than those of an earlier call have no effect.
+   * Call it when the client has received the bytes before these offsets. In the mode "block", only such bytes may be
+   * dropped. Offsets lower than before have no effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
@@ -145,8 +145,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The run to which the cursor points may have been dropped since the last call of `next`, and a newer run may now
-    // occupy the same element of the ring.
+    // The cursor's run may have been dropped since the last call of `next`. Its ring element may now contain a newer
+    // run.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -28,8 +28,8 @@ export interface WorkloadOutputParts {
 }
 
 /**
- * The last output of the workload. Calls read it like the output of a kept command with DROP_OLDEST. All output also
- * goes to the console. The workload never waits for a reader or for the console.
+ * The last output of the workload, which also goes to the console. Calls read it like the output of a kept command with
+ * DROP_OLDEST. The workload never waits for a reader or for the console.
  */
 export class WorkloadOutput {
   readonly #parts: WorkloadOutputParts;
@@ -64,8 +64,8 @@ export class WorkloadOutput {
    * Adds a reader. Resolves when the exit was sent to this reader.
    *
    * @param request the start position, already checked
-   * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, RESOURCE_EXHAUSTED for too many
-   *   readers; later INVALID_ARGUMENT for a frame other than `ack`, or the signal's reason
+   * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, or RESOURCE_EXHAUSTED for too
+   *   many readers. Later INVALID_ARGUMENT for a frame other than `ack`, or the signal's reason.
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     const child = this.#child;
@@ -100,10 +100,9 @@ export class WorkloadOutput {
 
   /**
    * Call it once the workload and its descendants have ended, before the child is released. Resolves when the rest of
-   * the output was read, and was written to the console or could not be written in time. Does not wait until readers
-   * have received the output.
+   * the output was read, and was written to the console or could not be written in time. Does not wait for readers.
    *
-   * @param end how the workload ended; undefined if the workload hangs in the kernel, in which case readers get no exit
+   * @param end undefined if the workload hangs in the kernel; readers then get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));
@@ -183,7 +182,6 @@ function rejectOther({ kind }: ExecInput): undefined {
   }
 }
 
-/** The error if the workload's output is not kept. */
 export function outputNotKept(): AgentError {
   const message =
     'the output of the workload is not kept, it only goes to the console; if the sandbox has a workload, start it with "output": {"keep": {}} in its process spec';
