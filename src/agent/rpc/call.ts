@@ -33,8 +33,8 @@ const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more bytes than this counts as large (`onLargeCalls`). */
 const LARGE_CALL_BYTES = 1024 * 1024;
 /**
- * If a unary request is at least this large, its fields are copied (see `decode`). No valid field of a unary request is
- * that large, so the request consists mostly of unknown fields.
+ * The fields of a unary request of at least this size are copied (see `decode`). No valid field is that large, so most
+ * of such a request is unknown fields.
  */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
@@ -53,24 +53,23 @@ export interface CallSetup {
    * the stream of the oldest such call is reset.
    */
   readonly unreadAnswers: Allowance;
-  /** Limit for the size of a request message. */
   readonly messageLimitBytes: number;
   /** Counts the large calls: called with 1 when a call becomes large, and with -1 when a large call has ended. */
   readonly onLarge: (change: 1 | -1) => void;
 }
 
 /**
- * One call on one HTTP/2 stream. Its handler reads and sends messages. One of these methods ends it:
+ * One call on one HTTP/2 stream, whose handler reads and sends messages. One of these methods ends it:
  *
- * - `finish`: the handler has finished. The agent sends the queued messages and then the status.
- * - `abort`: the client has cancelled, the connection is lost, or the agent stops. The signal is aborted. If possible,
- *   the agent still sends the queued messages and then the handler's status.
- * - `failWithin1s`: the deadline has passed, or the call is evicted. The signal is aborted, and the queued messages are
- *   dropped. If the client does not read the status within 1 s, the stream is reset.
- * - `failOnRead`: the call is detached from its kept command, for example because a newer call attaches. The signal is
- *   aborted, and the queued messages are dropped. The client gets the status when it reads again.
+ * - `finish`: the handler has finished. The queued messages and then the status are sent.
+ * - `abort`: the client has cancelled, the connection is lost, or the agent stops. If possible, the queued messages and
+ *   then the handler's status are sent.
+ * - `failWithin1s`: the deadline has passed, or the call is evicted. Queued messages are dropped. If the client does not
+ *   read the status within 1 s, the stream is reset.
+ * - `failOnRead`: for example, a newer call attaches to the kept command. Queued messages are dropped. The client gets
+ *   the status when it reads again.
  *
- * If the first queued message was already partly sent, it is not dropped but completed before the status.
+ * All but `finish` abort the signal. A message that was already partly sent is completed, not dropped.
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
@@ -90,7 +89,7 @@ export class Call implements StreamConsumer {
   #finished = false;
   #reject: (() => void) | undefined;
   #requestEndTimer: NodeJS.Timeout | undefined;
-  /** What this call takes from the limit `unreadAnswers` of all calls; undefined before `failOnRead()`. */
+  /** This call's share of the limit `unreadAnswers`; undefined before `failOnRead()`. */
   #unreadAnswer: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
@@ -106,9 +105,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * This signal is aborted when the client cancels, the deadline passes, the connection is lost or the server stops;
-   * the reason is an AgentError. It is not aborted when the handler ends. Created on demand, because most handlers
-   * never use it.
+   * Aborted when the client cancels, the deadline passes, the connection is lost or the server stops, but not when the
+   * handler ends. The reason is an AgentError. Created on demand, because most handlers never use it.
    */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
@@ -129,19 +127,17 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Returns the request messages in order, with backpressure. In addition to the flow-control window, the call buffers
-   * about 80 KiB while the handler is not reading, and one whole message while the handler is reading. The iteration
-   * ends at the client's half-close, throws AgentError for an invalid message, and throws the signal's reason on
-   * abort.
+   * Returns the request messages in order. Besides the flow-control window, the call buffers about 80 KiB while the
+   * handler is not reading, and one message while it is reading. The iteration ends at the client's half-close. It
+   * throws AgentError for an invalid message, and the signal's reason on abort.
    */
   messages(): RequestMessages {
     return this.#request;
   }
 
   /**
-   * Decodes the only message of a request and releases the message's memory. Decoded byte fields are normally views of
-   * the message. The fields of a large message are copied, because otherwise a field of a few bytes, such as a path,
-   * would keep the large message in memory until the call ends.
+   * Decodes the only message of a request. Byte fields are views of the message. The fields of a large message are
+   * copied, so that a short path does not keep the whole message in memory until the call ends.
    *
    * @throws AgentError for malformed bytes, or for too many fields
    */
@@ -210,9 +206,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Discards the messages of the request, and calls `refuse` when the request is complete or takes too long, or when
-   * the client is gone. A response before the end of the request would require a reset of the stream. Some clients that
-   * are still sending report such a reset as a broken connection (curl: error 92).
+   * Discards the request's messages. Calls `refuse` when the request is complete or takes too long, or when the client
+   * is gone. A response before the end of the request would require a stream reset, which some clients report as a
+   * broken connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#reject = refuse;
@@ -232,9 +228,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error. If the client is not reading, it gets the error when it reads again, as long as the
-   * connection lives. A message that was partly sent is completed; other messages are dropped. `unreadAnswers` limits
-   * the memory for the data of such calls.
+   * Ends the call with this error. A client that is not reading gets it when it reads again. A message that was partly
+   * sent is completed; other messages are dropped. If `unreadAnswers` has no room for that message, the stream is
+   * reset.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);
@@ -267,8 +263,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Aborts the call with this error and drops its unsent messages. Returns the size of the memory of a message that was
-   * partly sent and is therefore kept.
+   * Aborts the call with this error and drops its unsent messages. A message that was partly sent is kept; returns the
+   * size of its memory.
    */
   #fail(error: AgentError): number {
     this.abort(error);

@@ -35,7 +35,7 @@ export class MessageReader {
   /** The first bytes of a message prefix (5 bytes) that arrives in several chunks. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Length of the incomplete message. Its first bytes are in `#begin`, in reused memory, until more bytes arrive. */
+  /** Length of the incomplete message, whose first bytes are in `#begin` until more bytes arrive. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
   #beginMemory: Uint8Array | undefined;
@@ -106,8 +106,8 @@ export class MessageReader {
   }
 
   /**
-   * Returns the buffer of the incomplete message. The buffer is allocated as late as this, so that the buffer of the
-   * previous message can be reused if it was released.
+   * Returns the buffer of the incomplete message. Allocates it only now, because the previous buffer may be free by
+   * now.
    */
   #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
@@ -142,9 +142,8 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
-      // A compressed message requires that the request declares a grpc-encoding. This request has declared none,
-      // because a request with a grpc-encoding other than "identity" was already rejected (gRPC's compression.md:
-      // INTERNAL).
+      // The request has no grpc-encoding other than "identity", because any other was already rejected. So a compressed
+      // message is an error (gRPC's compression.md: INTERNAL).
       throw new AgentError(
         "INTERNAL",
         "UNSUPPORTED_COMPRESSION",

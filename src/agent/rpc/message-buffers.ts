@@ -1,9 +1,6 @@
 /** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
-/**
- * Number of free buffers that a request keeps, whatever their size. It needs two, because one buffer receives a message
- * while the other one is in use.
- */
+/** A request keeps this many free buffers, whatever their size. One receives a message while the other one is in use. */
 const KEPT_BUFFERS = 2;
 /**
  * A request keeps more free buffers as long as their total size is within this limit. It is enough for two batches of a
@@ -41,8 +38,8 @@ export class SpareMemory {
 export class MessageBuffers {
   readonly #spare: SpareMemory;
   /**
-   * Message length of each buffer in use. Undefined until a buffer is needed: most requests are one small message,
-   * which needs none.
+   * Message length of each buffer in use. Created on demand, because most requests are one small message without a
+   * buffer.
    */
   #lent: WeakMap<ArrayBuffer, number> | undefined;
   readonly #free: ArrayBuffer[] = [];
@@ -66,9 +63,8 @@ export class MessageBuffers {
   }
 
   /**
-   * Takes back a message, or any view of it. Memory that is not kept for reuse is returned to the system immediately;
-   * otherwise it would be in use until V8 collects garbage. Returns the message's length. Does nothing and returns 0
-   * for bytes that are not from this pool.
+   * Takes back a message, or any view of it, and returns its length. Does nothing and returns 0 for bytes that are not
+   * from this pool. Memory that is not kept is returned to the system at once, instead of when V8 collects garbage.
    */
   release({ buffer }: Uint8Array): number {
     if (!(buffer instanceof ArrayBuffer)) return 0;

@@ -20,7 +20,7 @@ export class RequestMessages {
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #newShare: () => Share;
-  /** This request's share of the limit for unread bytes of all requests. Created when this request first buffers bytes. */
+  /** This request's share of the limit for unread bytes. Created when the request first buffers bytes. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */
@@ -35,7 +35,7 @@ export class RequestMessages {
 
   /**
    * @param spare limits the memory that all requests together keep for reuse
-   * @param newShare creates the share of this request in the limit for unread bytes, which all requests have in common
+   * @param newShare creates this request's share of the common limit for unread bytes
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);
@@ -54,8 +54,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // each() would deliver another message when this promise resolves. The promise never resolves, so each()
-          // delivers only this message. The next call of next() or each() continues with the message after it.
+          // This promise never resolves, so each() delivers only this message. The next call of next() or each()
+          // continues with the message after it.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -124,7 +124,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // `#wake` must be set before reading resumes, because the stream may then deliver buffered input synchronously.
+      // `#wake` must be set before `#read`, because the stream may deliver buffered input synchronously.
       this.#wake = takeAll;
       this.#read();
     };
@@ -161,7 +161,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended, so messages that its handler has taken no longer count towards the limit.
+    // The call has ended, so messages that its handler has taken no longer count.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);
@@ -178,8 +178,7 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // A small complete message does not count against the limit if the handler is waiting for a message, because the
-      // handler then gets it at once.
+      // If the handler is waiting, it gets a small message at once. So this message does not count against the limit.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {

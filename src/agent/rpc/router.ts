@@ -45,10 +45,7 @@ type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 /** A response message, or a frame that the handler has encoded itself. */
 type Response<O extends DescMessage> = MessageShape<O> | Frame;
 
-/**
- * Admits a call (with undefined) or rejects it (with an error), before its handler runs and before any of its body is
- * read.
- */
+/** Runs before the handler, and before any of the call's body is read. Returns an error to reject the call. */
 export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;
 
 /** Finds the handler of each call and turns its result or error into a response. */
@@ -75,9 +72,8 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // This memory holds the last message of ended calls whose clients do not read. With a patienceMs of 0, such a
-    // message is dropped as soon as another call needs the memory. So a call that attaches to a kept command need not
-    // wait until the client of the previous call reads.
+    // Memory for messages of ended calls whose clients do not read. A patienceMs of 0 lets another call take this
+    // memory at once. So attaching to a kept command need not wait until the previous client reads.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
@@ -88,8 +84,8 @@ export class Router {
   }
 
   /**
-   * Registers a unary method. `arrived` runs when a call is admitted, before its message is read; the function that it
-   * returns runs when the call has ended.
+   * Registers a unary method. `arrived` runs when a call is admitted, before its message is read. The function that
+   * `arrived` returns runs when the call has ended.
    */
   unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,

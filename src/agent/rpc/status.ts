@@ -31,8 +31,8 @@ const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 /** Largest length of the message, and of a metadata value, in a status. Longer texts are cut. */
 const TEXT_LIMIT_CHARS = 2_048;
 /**
- * Limit for all names and values of a status. Clients based on gRPC C-core drop some trailers over 8 KiB at random, and
- * all trailers over 16 KiB, and then report RESOURCE_EXHAUSTED. The limit leaves space for other fields.
+ * Limit for all names and values of a status. Clients based on gRPC C-core randomly drop trailers of more than 8 KiB,
+ * and then report RESOURCE_EXHAUSTED. The limit leaves space for other fields.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
@@ -41,8 +41,7 @@ export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
  * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo).
- * Texts are shortened until everything fits. That takes several attempts, because text that is not ASCII grows
- * threefold in the message and by a third in the details.
+ * Shortens the texts in steps until everything fits, because the encoding makes text that is not ASCII longer.
  */
 export function errorFields(error: AgentError): Fields {
   for (let limitChars = TEXT_LIMIT_CHARS; ; limitChars = Math.floor(limitChars * 0.75)) {

@@ -8,9 +8,9 @@ const FIXED64 = 1;
 const FIXED32 = 5;
 
 /**
- * Largest number of fields in a request, including the fields of nested messages. Valid requests have at most about a
- * dozen. But 4 MiB can contain two million empty fields, and the decoder would create an object for each. Requests with
- * many items, such as WriteTree, have decoders and limits of their own.
+ * Largest number of fields in a request, including the fields of nested messages. Valid requests have about a dozen.
+ * Without a limit, the decoder would create two million objects for 4 MiB of empty fields. Requests with many items,
+ * such as WriteTree, have limits of their own.
  */
 export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot have more fields than the limit, because a field has at least two bytes. */
@@ -85,7 +85,6 @@ export class FieldCursor {
   }
 }
 
-/** The error for a message with more fields than `limit`. */
 export function tooManyFields(limit: number): Error {
   return malformedMessage(`the request has more than ${limit} fields`);
 }
@@ -95,8 +94,8 @@ function damaged(): Error {
 }
 
 /**
- * Counts the fields of a message that is not decoded yet. If there are more than `limit`, throws the error that
- * `refusal` returns. Throws AgentError if the message is malformed.
+ * Counts the fields of an undecoded message. Throws the error from `refusal` if there are more than `limit`, and
+ * AgentError if the message is malformed.
  */
 export function checkFieldCount(
   schema: DescMessage,
@@ -106,8 +105,8 @@ export function checkFieldCount(
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
   /**
-   * Counts the fields of a message, including those of its submessages. Returns `allowed` minus this number. The
-   * recursion ends, because no message type contains itself.
+   * Counts the fields of a message and of its submessages. Returns `allowed` minus this number. The recursion ends,
+   * because no message type contains itself.
    */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;

@@ -85,7 +85,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
-  // Undefined if the client has sent a value of ExecWhenFull that this version of the agent does not know.
+  // Undefined if this version of the agent does not know the client's value of ExecWhenFull.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return {
     name,

@@ -15,8 +15,8 @@ import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 /** A start frame with more bytes than this counts as large. It has unusually many or long arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
 /**
- * Longest time that a large start waits for earlier large starts. Even the largest possible start takes only a tenth of
- * this time on a busy CPU.
+ * Longest time that a large start waits for earlier large starts. Even the largest start takes only a tenth of this
+ * time.
  */
 const LARGE_START_LIMIT_MS = 1_000;
 
@@ -42,8 +42,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
-  // This is not an async function, because the variables of an async function would keep the request (up to 4 MiB) in
-  // memory as long as the command runs.
+  // The variables of an async function would keep the request (up to 4 MiB) in memory as long as the command runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -51,9 +50,9 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 }
 
 /**
- * Decodes a large request and starts its command. The callers run this function one at a time, because a hundred large
- * requests at once would need a hundred times the memory. If a start hangs, for example in a directory on a dead
- * network mount, the next start waits only for LARGE_START_LIMIT_MS.
+ * Decodes a large request and starts its command. Callers run it one at a time, because a hundred large requests at
+ * once would need a hundred times the memory. If a start hangs, for example on a dead network mount, the next one waits
+ * only for LARGE_START_LIMIT_MS.
  */
 async function startLarge(
   message: BorrowedBytes,

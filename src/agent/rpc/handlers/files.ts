@@ -40,8 +40,8 @@ function content(each: Incoming<BorrowedBytes>, marksLast: boolean): Incoming<Bo
         return take({ bytes, release: () => message.release() });
       },
       (failure) => {
-        // When a client cancels the call, it may half-close the request before it resets the stream. In this case the
-        // content is incomplete, and only the missing mark on the last message shows this.
+        // A client that cancels a call may half-close the request before it resets the stream. Then only the missing
+        // `last` shows that the content is incomplete.
         const isCut = failure === undefined && marksLast && !isComplete;
         over(isCut ? frameOrder(CUT) : failure);
       },

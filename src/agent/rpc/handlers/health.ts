@@ -7,9 +7,8 @@ const SIZE_BYTES = 640;
 const FIELD = HealthResponseSchema.field;
 
 /**
- * Encodes the Health response by hand, because node agents poll it. A call takes 36 us of CPU time, and with the
- * protobuf library 4.0 us more (11 %). The two frames of an exec are encoded with the library, which adds only 1 %
- * there.
+ * Encodes the Health response by hand, because node agents poll it. With the protobuf library, a call takes 11 % more
+ * CPU time (4.0 us more than 36 us).
  */
 export function healthFrame(report: HealthReport, services: readonly string[]): Frame {
   const { ready, readyCommandExit, lastUserActivityNs, guestTimeNs, idleDeclaredNs } = report;

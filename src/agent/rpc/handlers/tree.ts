@@ -56,12 +56,11 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
-      // While the agent writes a small message, it already receives the next one. It writes a large message completely
-      // before it receives the next one, because two large messages at once would need too much memory.
+      // The agent receives the next message while it writes a small one. It writes a large one completely first,
+      // because two large messages at once would need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // If this write fails, `coming` is never awaited. The no-op handler prevents a rejection of `coming` from being
-      // unhandled.
+      // If this write fails, `coming` is never awaited. The no-op handler prevents an unhandled rejection.
       coming.catch(() => undefined);
       // The items are views of the message, so the message is released only after the items were written.
       await take(writer, next.bytes);
