@@ -218,8 +218,8 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // The starter checks this itself (for example, whether the session is frozen), but only after the start has counted
-    // as user activity. A refused start must not count.
+    // Checks before the start counts as user activity, because a refused start (for example, in a frozen session) must
+    // not count. The starter itself checks only later.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
