@@ -23,7 +23,7 @@ const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
 const DRAINING_SILENT_MS = 60_000;
-/** Deadline for closing a connection without an authenticated request. The agent reads nothing from such a connection. */
+/** Deadline for closing a connection without an authenticated request. The agent reads nothing more from it. */
 const UNAUTHENTICATED_END_MS = 500;
 
 /** An accepted socket. A stream in memory has no address and cannot be reset. */
@@ -84,7 +84,7 @@ export class Http2Connection {
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** Whether the state machine is processing input. Output is not flushed before all of this input is processed. */
+  /** Whether the state machine is processing input. Output is flushed after all of this input is processed. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;

@@ -3,11 +3,9 @@ import type { Http2Limits } from "./limits.ts";
 import { enhanceYourCalm, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/**
- * Largest header block that is cached: its encoded size, and its size as a cache entry. The block of a typical request
- * has about ten bytes, plus the token.
- */
+/** Largest encoded size of a cached header block. A typical request has about ten bytes, plus the token. */
 const REMEMBERED_BLOCK_BYTES = 64;
+/** Largest size of a cache entry: the block, its fields, and REMEMBERED_OVERHEAD_BYTES. */
 const REMEMBERED_LIST_BYTES = 8 * 1024;
 /** Limit for the cached header blocks of all connections together. */
 const ALL_REMEMBERED_BYTES = 1024 * 1024;

@@ -73,25 +73,19 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/**
- * A table entry. If the header field is a secret, `value` is a concealed form of its value, and `sizeBytes` is the size
- * of the entry with the real value.
- */
+/** A table entry. For a secret, `value` is its concealed form, and `sizeBytes` is the size with the real value. */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
   return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
 }
 
-/**
- * A header field with a secret value. The value is kept nowhere: not in the tables, in the request's fields, or in the
- * memory that it was read into.
- */
+/** A header field with a secret value. No table, no request field and no read buffer keeps this value. */
 export interface SecretField {
   readonly name: string;
   /**
-   * Returns the text that stands for the secret value from then on, for example a digest, in visible ASCII. The secret
-   * bytes are overwritten afterwards.
+   * Returns the text that replaces the secret value, for example a digest, in visible ASCII. The secret bytes are then
+   * overwritten.
    */
   readonly conceal: (value: Uint8Array) => string;
 }
@@ -137,8 +131,8 @@ class DynamicTable {
   }
 
   /**
-   * Current index of the nth entry that was inserted into the table (n is `insertion`, counted from 1); 0 if this entry
-   * was evicted.
+   * Current index of an entry; 0 if the entry was evicted. `insertion` is the entry's number in the order of insertion,
+   * from 1.
    */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
@@ -297,10 +291,7 @@ const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-statu
 /** Encodes the header blocks of a connection in order. A repeated field is sent once and then by its index. */
 export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
-  /**
-   * For each field that was put into the table: the number of its insertion, counted from 1. `DynamicTable.indexOf`
-   * computes the current index from this number.
-   */
+  /** For each field that was put into the table: the number of its insertion, from 1 (see `DynamicTable.indexOf`). */
   readonly #insertions = new Map<string, number>();
   /** Smallest table size since the last block; undefined if the size has not changed since. */
   #smallestBytes: number | undefined;
@@ -347,8 +338,7 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // `#insertions` still has entries that the table has evicted. It is cleared when it has more entries than the table
-    // can have, so that it does not grow without limit.
+    // `#insertions` keeps entries that the table has evicted, so it is cleared when it is larger than the table can be.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

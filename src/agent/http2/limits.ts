@@ -7,18 +7,15 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Limit for concurrent requests. Further requests are refused with REFUSED_STREAM. */
   streams: 128,
   /**
-   * Limit for the names and values of a request, plus 32 bytes per field (RFC 9113, 6.5.2). If it is exceeded, the
-   * stream is reset with ENHANCE_YOUR_CALM. If the encoded block exceeds it, the connection is closed with that error.
+   * Limit for the names and values of a request, plus 32 bytes per field (RFC 9113, 6.5.2). Above it, the stream is
+   * reset with ENHANCE_YOUR_CALM. A larger encoded block closes the connection with that error.
    */
   headerListBytes: 16_384,
   /** Number of decoded header blocks in the cache. */
   rememberedBlocks: 64,
   /** Limit for the CONTINUATION frames of a header block. Exceeding it closes the connection with ENHANCE_YOUR_CALM. */
   continuationFrames: 4,
-  /**
-   * Limit for answers to SETTINGS and PINGs that the peer has not read. If it is exceeded, the connection is closed
-   * with ENHANCE_YOUR_CALM.
-   */
+  /** Limit for unread answers to SETTINGS and PINGs. Above it, the connection is closed with ENHANCE_YOUR_CALM. */
   unwrittenAnswers: 100,
   /**
    * Limits for useless frames in a burst, and per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM.
@@ -26,10 +23,7 @@ export const DEFAULT_HTTP2_LIMITS = {
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
-  /**
-   * Flow-control window of a request as long as no request of the connection is large. The window is what the client
-   * may send before the agent has read it.
-   */
+  /** Flow-control window of a request as long as no request of the connection is large. */
   streamWindowBytes: 262_144,
   /** Size of a stream's window while the connection has few large requests. */
   largestStreamWindowBytes: 1_048_576,
@@ -51,8 +45,8 @@ const RESET_COST = 2;
 /** Number of useless frames that a request before authentication counts as. */
 const UNAUTHENTICATED_REQUEST_COST = 8;
 /**
- * Small frames (WINDOW_UPDATE, PING) that the peer may send for each request and for each DATA frame that it receives.
- * Most clients send four; some send one per KiB of data.
+ * Small frames (WINDOW_UPDATE, PING) that the peer may send per request, and per DATA frame sent to it. Most clients
+ * send four; some send one per KiB of data.
  */
 const FRAMES_FOR_DATA = 64;
 /**
@@ -112,8 +106,8 @@ export class FloodGuard {
   }
 
   /**
-   * Call it when the agent has reset a stream. Lets the peer send more small frames, because frames of the reset
-   * request may still be in flight.
+   * Call it when the agent has reset a stream. The peer's credit grows, because frames for this stream may be in
+   * flight.
    */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
@@ -144,8 +138,8 @@ export class FloodGuard {
   }
 
   /**
-   * Call it when the queued answers were passed to the socket. They still count against `unwrittenAnswers` until the
-   * socket has written them.
+   * Call it when the queued answers were passed to the socket. They count against `unwrittenAnswers` until they are
+   * written.
    */
   taken(output: Output): void {
     const answers = this.#queued;

@@ -13,12 +13,9 @@ export interface MachineEvents {
    * `take()`.
    */
   output(): void;
-  /**
-   * Called when a stream has ended, or when the peer announced that it sends no more requests. The connection may be
-   * idle now.
-   */
+  /** Called when the connection may have become idle: a stream has ended, or the peer has sent a GOAWAY. */
   maybeIdle(): void;
-  /** Called when the peer violated the protocol or a limit. The output contains the GOAWAY; further input is ignored. */
+  /** Called when the peer violated the protocol or a limit. The GOAWAY is in the output; further input is ignored. */
   failed(error: ConnectionError): void;
 }
 
@@ -26,7 +23,7 @@ export interface MachineEvents {
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;
-  /** A request header field whose value is secret. The state machine keeps only a replacement of it, such as a digest. */
+  /** A request header field with a secret value. The state machine keeps only a replacement of the value. */
   readonly secret?: SecretField | undefined;
   /** A monotonic clock in milliseconds. */
   readonly nowMs: () => number;

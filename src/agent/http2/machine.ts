@@ -67,7 +67,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#failure;
   }
 
-  /** Call it when the peer was authenticated. Until then, every frame of the peer counts as useless (see FloodGuard). */
+  /** Call it when the peer was authenticated. Until then, every frame counts as useless (see FloodGuard). */
   markAuthenticated(): void {
     this.#floods.markAuthenticated();
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
@@ -86,7 +86,9 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Passes a slice or the end (undefined) of a request to its consumer. If the consumer throws, only this stream ends. */
+  /**
+   * Passes a request's slice, or its end (undefined), to its consumer. If the consumer throws, only the stream ends.
+   */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();

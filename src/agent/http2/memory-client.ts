@@ -30,8 +30,8 @@ export class MemoryClient implements FrameHandler {
   }
 
   /**
-   * Sends the requests. Resolves when the connection is closed: by the client after all responses, or by the server.
-   * Rejects with the signal's reason, the socket's error, or for an invalid frame.
+   * Sends the requests. Resolves when either side has closed the connection. Rejects with the signal's reason, the
+   * socket's error, or for an invalid frame.
    */
   async send(requests: readonly ClientRequest[], signal: AbortSignal): Promise<void> {
     this.#output.copy(PREFACE);

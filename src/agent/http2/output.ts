@@ -1,9 +1,6 @@
 import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
-/**
- * Size of the scratch buffer. It has room for the frames of a few small responses, or for the frame headers of many
- * large responses.
- */
+/** Size of the scratch buffer: room for a few small responses, or for the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
  * The chunk list of every empty output, never modified. The first chunk replaces it with a new list, because a push
@@ -15,7 +12,7 @@ const NO_CALLBACKS: (() => void)[] = [];
 export interface Batch {
   readonly chunks: readonly Uint8Array[];
   readonly sizeBytes: number;
-  /** Call it once the bytes are written or dropped, because their memory is reused. */
+  /** Call it when the bytes are written or dropped: their memory is then reused. */
   readonly release: () => void;
 }
 
@@ -31,8 +28,8 @@ export class Output {
   sizeBytes = 0;
 
   /**
-   * Writes a frame header, and reserves `payloadBytes` bytes for the payload after it. Returns the buffer, in which the
-   * caller must write the payload before position `end`.
+   * Writes a frame header, and reserves `payloadBytes` bytes after it. The caller must write the payload into the
+   * returned buffer, before position `end`.
    */
   frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
     const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);

@@ -4,10 +4,7 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/**
- * A request counts as large once it has sent more than this. A smaller request cannot fill more memory than this, so
- * its window does not count against the limit of the large requests.
- */
+/** A request that has sent more than this counts as large. A smaller request cannot fill more memory than this. */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
@@ -88,10 +85,7 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /**
-   * Call it when the peer acknowledges SETTINGS. This acknowledges the oldest SETTINGS frame that is not acknowledged
-   * yet. Returns false if there is no such frame.
-   */
+  /** Applies the oldest SETTINGS frame that the peer had not acknowledged. Returns false if there is no such frame. */
   acknowledged(): boolean {
     const apply = this.#settings.shift();
     apply?.();
@@ -106,7 +100,7 @@ export class ReceiveWindows {
     stream.unannouncedBytes = 0;
   }
 
-  /** Announces the next window size. First waits until the peer has acknowledged the previous one. */
+  /** Announces the next window size, once the peer has acknowledged the previous one. */
   #adjust(): void {
     if (this.#announcing || this.#largeRequests === 0) return;
     const windowBytes = this.#nextWindow();

@@ -57,10 +57,7 @@ export class Sender {
     }
   }
 
-  /**
-   * Lets the stream take its turn in sending. Call it when the stream has new data to send, or when its window has
-   * grown.
-   */
+  /** Lets the stream take its turn. Call it when the stream has new data to send, or when its window has grown. */
   ready(stream: Http2Stream): void {
     // Only DATA frames need a window: a response with only trailers left can be sent at any time.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
@@ -115,8 +112,7 @@ export class Sender {
         this.#ready.add(stream);
         return;
       }
-      // The limit includes the frame header, so that a full frame fills exactly one TLS record. Otherwise most frames
-      // would be split between two records.
+      // The limit includes the frame header, so that a full frame fills exactly one TLS record.
       const roomBytes = Math.min(left, this.#peer.maxFrameBytes) - FRAME_HEADER_BYTES;
       const sizeBytes = Math.min(stream.queuedBytes, windowBytes, roomBytes);
       const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;

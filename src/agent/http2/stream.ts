@@ -5,13 +5,13 @@ import type { Output } from "./output.ts";
 /** Parts of a response below this size are copied into the output, which is cheaper than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
 /**
- * Input of a paused request is copied into blocks of this size, because a separate allocation for each slice costs more
- * memory than the slice.
+ * Size of the blocks for the input of paused requests. A separate allocation for each slice would cost more memory than
+ * the slice.
  */
 const BLOCK_BYTES: number = 16 * 1024;
 /** Number of free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
-/** The value of `#held` for a request without held input. It is shared by these requests, so it must never be modified. */
+/** The value of `#held` without held input. All requests share it, so it must never be modified. */
 const NONE: Buffer[] = [];
 
 /** Receives the body of one request, and is called when the request and its stream end. */
@@ -40,7 +40,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** A call of `write` may queue several parts. Whether this is the first of them. */
+  /** Whether this is the first part of a call of `write`. */
   readonly isFirst: boolean;
 }
 
@@ -114,7 +114,7 @@ export class Http2Stream {
     else this.#owner.respond(this, fields);
   }
 
-  /** Appends to the response without copying. `release` runs once when the bytes are written or the stream has ended. */
+  /** Appends to the response without copying. `release` runs when the bytes are written or the stream has ended. */
   write(parts: readonly Uint8Array[], release?: () => void): void {
     if (this.closed || this.ended) {
       release?.();
@@ -229,10 +229,7 @@ export class Http2Stream {
     return heldBytes;
   }
 
-  /**
-   * Whether the stream is paused. This is a method and not a property, because any callback of the consumer may pause
-   * or end the stream.
-   */
+  /** A method and not a property, because any callback of the consumer may pause or end the stream. */
   #isPaused(): boolean {
     return this.#paused || this.closed;
   }

@@ -10,7 +10,7 @@ export interface PeerCertificate {
   readonly subject: string;
   /** Start of the certificate's validity, in milliseconds since 1970. */
   readonly notBeforeMs: number;
-  /** The time at which the certificate or one of its issuers expires, whichever is first, in milliseconds since 1970. */
+  /** Time at which the certificate or the first of its issuers expires, in milliseconds since 1970. */
   readonly notAfterMs: number;
   /** The certificate and its known issuers, in DER. */
   readonly chain: readonly Buffer[];
@@ -96,8 +96,8 @@ const MAPPED_IPV4_PREFIX = "::ffff:";
 
 function peerAddress({ remoteAddress, remotePort }: Socket): string {
   if (remoteAddress === undefined || remotePort === undefined) return "unix";
-  // Uses no regular expression: V8 would compile the expression in every clone of a snapshot, and compiling touches 80
-  // pages of memory (decision 0020).
+  // A regular expression would be compiled in every clone of a snapshot, which touches 80 pages of memory (decision
+  // 0020).
   const isMapped = remoteAddress.startsWith(MAPPED_IPV4_PREFIX) && remoteAddress.includes(".");
   const address = isMapped ? remoteAddress.slice(MAPPED_IPV4_PREFIX.length) : remoteAddress;
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
@@ -224,8 +224,8 @@ export class Acceptor {
   }
 
   /**
-   * Call it for each admitted call. Tries to find a place for a surplus connection: a free place, or the place of
-   * another connection that may lose it. Returns whether the connection now has a place.
+   * Call it for each admitted call. Gives a surplus connection a free place, or the place of another connection that
+   * may lose it. Returns whether the connection now has a place.
    */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;

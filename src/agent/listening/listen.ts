@@ -100,10 +100,7 @@ function pathInUse(path: string, problem: string): AgentError {
 type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
 
 const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "cannot be used: permission denied"];
-/**
- * The error when mkdir(2) or bind(2) failed because a parent directory of the path is a file or a dangling symlink, or
- * cannot be created (as in /proc).
- */
+/** The error if a parent directory is a file or a dangling symlink, or cannot be created (as in /proc). */
 const NO_DIRECTORY: ListenProblem = [
   "FAILED_PRECONDITION",
   "FILE_ERROR",
@@ -124,7 +121,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   ENOENT: NO_DIRECTORY,
 };
 
-/** Returns the error for an address on which the agent cannot listen. The advice in the message depends on the errno. */
+/** Returns the error for an address on which the agent cannot listen, with advice that depends on the errno. */
 export function listenError(
   what: string,
   place: Readonly<Record<string, string>>,

@@ -54,7 +54,7 @@ export interface ManagementServerOptions {
 export interface ServerLimits {
   /** Largest number of connections at once, including those whose handshake is not complete. */
   readonly connections: number;
-  /** Deadline for the TLS handshake. The headers of the first request then have a deadline of the same length. */
+  /** Deadline for the TLS handshake, and then again for the headers of the first request. */
   readonly handshakeTimeoutMs: number;
   /** Interval of PINGs. A new client may replace a connection whose PING was not answered for `evictAfterSilentMs`. */
   readonly pingIntervalMs: number;
@@ -195,8 +195,8 @@ export class ManagementServer {
   }
 
   /**
-   * Logs if the server's certificate has expired, but still uses it: clients decide whether they accept it, and the
-   * guest's clock may be wrong.
+   * Logs an expired server certificate, but still uses it: clients decide whether they accept it, and the guest's clock
+   * may be wrong.
    */
   #noteCredentials(tls: TlsMaterial): void {
     const { log, clock } = this.#options;
@@ -249,8 +249,6 @@ export class ManagementServer {
     }
     if (this.#served.size === 0) return;
     for (const http2 of this.#served.values()) http2.drain();
-    // After the grace period, aborts the remaining calls and closes each connection as soon as its answers are written,
-    // at most 5 s later.
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());
       for (const http2 of this.#served.values()) http2.close();
@@ -292,7 +290,6 @@ export class ManagementServer {
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
           if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
-          // From its first admitted call on, a connection is replaced only if its client has been silent for long.
           connection.isKept = true;
           http2.markAuthenticated();
           admit = interceptor;
@@ -314,8 +311,7 @@ export class ManagementServer {
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
-          // A broken connection is logged only at the level debug, because many good clients do not follow the protocol
-          // exactly when they disconnect.
+          // Logged only at the level debug: many good clients do not follow the protocol exactly when they disconnect.
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },

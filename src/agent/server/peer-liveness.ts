@@ -67,10 +67,7 @@ export class PeerLiveness {
     socket.once("close", () => this.#stop());
   }
 
-  /**
-   * Call it when data was sent. Starts checks, which run at intervals until all data is acknowledged. Does nothing
-   * while checks are running.
-   */
+  /** Call it when data was sent. Starts checks at intervals, which end when all data is acknowledged. */
   sent(): void {
     if (this.#checks !== undefined || this.#socket.destroyed) return;
     this.#checks = setInterval(() => this.#check(), this.#limits.checkIntervalMs).unref();

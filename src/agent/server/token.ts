@@ -6,10 +6,7 @@ import type { Interceptor } from "../rpc/index.ts";
 const TOKEN_METADATA_KEY = "svc-instance-token";
 
 export interface TokenCheck {
-  /**
-   * Returns the digest, in visible ASCII, of a token that a caller has sent. The agent keeps only the digest, not the
-   * token itself.
-   */
+  /** Returns the digest of a caller's token, in visible ASCII. The agent keeps only the digest. */
   digest(candidate: Uint8Array): string;
   /** Whether `digest` is the digest of the instance token. Takes constant time, also for undefined. */
   matches(digest: string | undefined): boolean;
@@ -17,7 +14,7 @@ export interface TokenCheck {
   readonly current: () => object;
 }
 
-/** The header field that contains a request's token. Connections pass its digest, not the token, to the authenticator. */
+/** The header field that contains a request's token. Connections pass only its digest to the authenticator. */
 export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField {
   return { name: TOKEN_METADATA_KEY, conceal: digest };
 }

@@ -15,15 +15,12 @@ import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** Longest time that the whole warm-up may take, even if one of its calls hangs. */
 const LIMIT_MS = 5_000;
-/**
- * Limit for closing the streams after the warm-up. A call of RunHook with PRE_SNAPSHOT waits for the closing before it
- * answers.
- */
+/** Limit for closing the streams after the warm-up. RunHook with PRE_SNAPSHOT waits for this before it answers. */
 const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
-/** The calls that a node agent makes after a restore. The router must start no commands and run no real restore steps. */
+/** The calls that a node agent makes after a restore. The router must not start commands or run real restore steps. */
 function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
   const start = { args: ["true"], env: { LANG: "C" } };
@@ -34,10 +31,7 @@ function rehearsedCalls(): readonly ClientRequest[] {
   ];
 }
 
-/**
- * The request of a call, with one message. If the method has a client stream, the request stays open after this
- * message.
- */
+/** The request of a call, with one message. A client stream stays open after this message. */
 function request<Input extends DescMessage>(
   { name, input, methodKind }: DescMethod & { readonly input: Input },
   message: MessageInitShape<Input>,
@@ -123,8 +117,7 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The client side of this handshake sends no certificate. It would need one that the configured CA has issued, and
-  // the agent has none.
+  // The client side sends no certificate, because the agent has none that the configured CA has issued.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
