@@ -135,7 +135,7 @@ async function runBridge(addon: Addon, path: string | undefined, printError: (li
   }
   const reserved = reservedTransport(path ?? "");
   if (reserved !== undefined) {
-    printError(`bridge: the given path of a socket ${reserved}`);
+    printError(`bridge: the socket path ${reserved}`);
     return STATUS_USAGE;
   }
   const { bridge } = await import("../server/index.ts");

@@ -177,7 +177,7 @@ function rejectOther({ kind }: ExecInput): undefined {
     case "forget":
       throw invalidField(
         kind,
-        "is not possible for the workload: its output is kept until the agent exits; to end the workload and the agent, call Lifecycle.Stop",
+        "is not possible for the workload, whose output is kept until the agent exits; to end the workload and the agent, call Lifecycle.Stop",
       );
   }
 }

@@ -166,7 +166,7 @@ export class SessionFreeze {
     const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
     const message =
       this.#state.kind === "frozen" && this.#state.specRefused
-        ? `the session is frozen because the restore steps rejected a spec file, and will be killed in ${leftMs} ms: replace the file that the agent's log names (process_env_refused) and run the restore steps again`
+        ? `the restore steps rejected a spec file, so the session is frozen and will be killed in ${leftMs} ms: replace the file, which the log event process_env_refused names, and run the restore steps again`
         : `the session is frozen for a snapshot: call RunRestoreDuties, which thaws it, or wait until it thaws in ${leftMs} ms`;
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }

@@ -41,7 +41,7 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
     if (noSymlinks)
       throw invalidField(
         "no_symlinks",
-        "requires `beneath`: links are rejected only below the directory that `beneath` names",
+        "requires `beneath`, because links are rejected only below that directory",
       );
     return;
   }

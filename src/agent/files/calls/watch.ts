@@ -96,8 +96,9 @@ export class Watches {
    */
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);
-    if (request.names.length + request.ignore.length > WATCH_PATTERN_LIMIT)
-      throw invalidField("names", `and "ignore" must not have more than ${WATCH_PATTERN_LIMIT} patterns together`);
+    const patterns = request.names.length + request.ignore.length;
+    if (patterns > WATCH_PATTERN_LIMIT)
+      throw invalidField("names", `and ignore have ${patterns} patterns in all; the maximum is ${WATCH_PATTERN_LIMIT}`);
     return this.#watchers.watch(client.signal, async (signal) => {
       const watch: Watch = new Watch({ ...this.#parts, request, client, onSize: (size) => this.#count(watch, size) });
       try {

@@ -144,7 +144,7 @@ export class TreeWriter implements AsyncDisposable {
   /** Appends a hole to the large file that is being written. Throws AgentError. */
   async hole(bytes: bigint): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("unexpected hole message: no item is waiting for content");
+    if (large === undefined) throw frameOrder("hole message, but no item expects content");
     if (bytes > large.leftBytes) throw tooLong(large.item);
     if (!large.item.sparse) throw notSparse(large.item);
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
