@@ -40,10 +40,7 @@ export class ReadinessLoop {
     return this.#verdict;
   }
 
-  /**
-   * Runs ready_cmd now: at the start, after a restore, and after a thaw. If a run is in progress, ends it and ignores
-   * its result.
-   */
+  /** Runs ready_cmd now. Ends a run that is in progress and ignores its result. */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();
@@ -65,7 +62,7 @@ export class ReadinessLoop {
     await Promise.all(this.#ending);
   }
 
-  /** Ends a run of ready_cmd that is in progress, and starts no more runs. Resolves when no process of the run is left. */
+  /** Ends a run that is in progress, and starts no more runs. Resolves when no process of the run is left. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelWait();

@@ -24,8 +24,8 @@ export class HealthWatches {
   }
 
   /**
-   * Sends the readiness now and after each change. A message is sent only when the client has read the previous
-   * message, and contains the latest state. Never resolves.
+   * Sends the readiness now and after each change. If the client reads slowly, it gets only the latest state. Never
+   * resolves.
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the reason of the signal or of `shutDown`
    */

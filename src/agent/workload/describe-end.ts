@@ -7,10 +7,7 @@ import { type ProcessEnd, Signal } from "../domain/index.ts";
  */
 const SIGNAL_BASE = 128;
 
-/**
- * Why the agent ended the workload: it was asked to stop, or it killed the frozen session. Undefined if the agent did
- * not end it.
- */
+/** Why the agent ended the workload: on request, or by killing the frozen session. Undefined if it ended otherwise. */
 export type EndedByAgent = "stop" | "kill_frozen" | undefined;
 
 /** Message for a session that was killed while it was frozen. */

@@ -46,7 +46,6 @@ export class Workload {
   #ending: EndedByAgent;
   #running = false;
   #ended: (ProcessEnd & CommandAccounts) | undefined;
-  /** How the workload ended, for the last line of the log. */
   #endDescription = "the workload has not ended";
 
   constructor(parts: WorkloadParts) {
@@ -59,20 +58,15 @@ export class Workload {
     return child && { pid: this.#running ? child.pid : undefined, cgroup: child.cgroup };
   }
 
-  /** Whether the spec has a command. */
   get configured(): boolean {
     return this.#parts.spec.args.length > 0;
   }
 
-  /** Whether the workload was started and has not ended. */
   get running(): boolean {
     return this.#running;
   }
 
-  /**
-   * How the workload ended, as a sentence for people. Before the workload's end, the sentence says that it has not
-   * ended.
-   */
+  /** A sentence for people that says how the workload ended, or that it has not ended. */
   get endDescription(): string {
     return this.#endDescription;
   }
@@ -83,9 +77,9 @@ export class Workload {
   }
 
   /**
-   * Starts the workload, on the agent's own standard streams or with its output kept. Resolves when the workload runs,
-   * or when its start was abandoned. `ended` resolves with the exit code for the agent: the workload's exit code, or
-   * 128 + n if signal n ended the workload. Call `stop` after the end in any case, because descendants may be left.
+   * Starts the workload. Resolves when it runs, or when its start was abandoned. `ended` resolves with the exit code
+   * for the agent: the workload's exit code, or 128 + n for signal n. Call `stop` after the end in any case, because
+   * descendants may be left.
    *
    * @throws AgentError if the workload cannot be started
    */
@@ -94,7 +88,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // If the start is aborted, the call does not wait until the child has ended: a child that hangs in the kernel survives even SIGKILL.
+      // After an abort, do not wait until the child has ended: a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
       output?.begin(child);
       this.#child = child;
@@ -124,9 +118,9 @@ export class Workload {
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. If the workload has ended by itself, its
-   * remaining processes get the shorter grace period of commands. Resolves when the whole tree has ended. A repeated
-   * call only sends SIGTERM again.
+   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. Resolves when the whole tree has ended. A
+   * repeated call only sends SIGTERM again. If the workload has ended by itself, its remaining processes get the
+   * shorter grace period of commands.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(Signal.TERM);

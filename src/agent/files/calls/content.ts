@@ -10,13 +10,13 @@ import type { WriteRequest } from "./file-requests.ts";
  */
 const BATCH_BYTES = 512 * 1024;
 /**
- * Batch size while many files are being written, so that the batches do not take too much memory. For the same reason,
- * each call then waits until a batch is written before it takes more content.
+ * Smaller batch size while many files are being written, to save memory. Each call then waits until its batch is
+ * written.
  */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
 const BATCH_PIECES = 256;
-/** If more files than this are being written, each write uses TIGHT_BATCH_BYTES instead of BATCH_BYTES. */
+/** If more files than this are being written, each write uses TIGHT_BATCH_BYTES. */
 const FEW_WRITERS = 4;
 
 export interface WriteResult {
@@ -31,7 +31,7 @@ export interface ContentParts {
   readonly writers: () => number;
 }
 
-/** Writes content in batches as it arrives, and checks its size and SHA-256. Await `settled` before closing the file. */
+/** Writes content in batches, and checks its size and SHA-256. Await `settled` before closing the file. */
 export class Content {
   readonly #parts: ContentParts;
   #sizeBytes = 0n;
@@ -44,8 +44,8 @@ export class Content {
   }
 
   /**
-   * Adds a piece, which is released once it is written. If the piece completes a batch, returns a promise for
-   * backpressure, which rejects if a write fails. Throws AgentError if the content exceeds its declared size.
+   * Adds a piece, which is released once it is written. Returns a promise if the caller must wait; it rejects if a
+   * write fails. Throws AgentError if the content exceeds its declared size.
    */
   write(piece: BorrowedBytes): Promise<void> | undefined {
     const { length } = piece.bytes;
@@ -85,7 +85,7 @@ export class Content {
     await this.#writing?.catch(() => {});
   }
 
-  /** Starts writing the batch after the previous write has finished. Throws the failure of the previous write. */
+  /** Starts writing the batch after the previous write. Throws if the previous write failed. */
   async #flush(): Promise<void> {
     await this.#writing;
     if (this.#batch.length === 0) return;

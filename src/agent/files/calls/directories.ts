@@ -50,10 +50,7 @@ export interface DirectoriesParts {
 export interface TreeInput {
   /** Passes every item that the client sends to `writer`. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
-  /**
-   * The writer calls it repeatedly while it finishes the tree (attributes of directories, syncs). An implementation can
-   * then report to the client the entries that have failed in the meantime.
-   */
+  /** Called repeatedly while the writer finishes the tree, so that new failures can be reported to the client. */
   progressed(writer: TreeWriter): Promise<void>;
 }
 

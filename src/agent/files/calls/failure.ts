@@ -9,8 +9,8 @@ import {
 import { PathEscapes } from "../open/path-escapes.ts";
 
 /**
- * Resolves at once, unless the error is that the file system hangs. In this case the operation still uses its memory,
- * and the promise resolves when the operation has returned.
+ * Resolves when a failed operation no longer uses its memory. This is at once, except for FileSystemHung: then the
+ * operation must return first.
  */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
@@ -94,7 +94,7 @@ const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set
 const OVER_TOO_MANY = escapes("it contains too many symbolic links, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the directory is not empty");
-/** Failures of steps that change the entries of a directory. They take precedence over the entries of FAILURES. */
+/** Failures of some steps, by errno. They take precedence over FAILURES. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
   watch: {
     ENOSPC: [
@@ -131,7 +131,7 @@ const LOWER_LAYER = failed(
 );
 const UNKNOWN = broken("refused by the guest's kernel");
 
-/** Steps that run after the file got its name: if one fails, the file exists nevertheless. */
+/** If one of these steps hangs, the file may already have its final name. */
 const AFTER_NAMING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
 
 function hung({ step, mount, returned }: FileSystemHung): Failure {
@@ -159,7 +159,6 @@ function classify(error: FileSystemError): Failure {
   return CHANGES[step]?.[errno] ?? FAILURES[errno] ?? UNKNOWN;
 }
 
-/** The verb for the operation in the error message. */
 export type FileAction = "read" | "write" | "stat" | "list" | "watch" | "make" | "remove" | "rename" | "change";
 
 /** Translates a failed file operation into an AgentError, whose metadata has the path, the step and the errno. */
@@ -171,7 +170,6 @@ export function fileFailure(error: FileSystemError, action: FileAction, path: st
   return new AgentError(status, reason, message, { path, step, errno, ...(field && { field }), ...mount }, error);
 }
 
-/** The error if the file at a path has another type (`type`) than the action requires (`takes`). */
 export function wrongType(
   action: FileAction,
   path: string,

@@ -31,7 +31,7 @@ export interface FailedEntry {
   readonly errno: string;
 }
 
-/** Collects failed entries. Keeps their number, the names of the first 100, and the entries that were not reported yet. */
+/** Collects failed entries: their number, the names of the first 100, and the entries that were not reported yet. */
 export class Failures {
   readonly first: FailedEntry[] = [];
   #count = 0n;
@@ -67,10 +67,7 @@ export class Failures {
   }
 }
 
-/**
- * Throws INVALID_ARGUMENT for an item that is invalid whatever the tree contains. No item of the same message is then
- * written.
- */
+/** Throws INVALID_ARGUMENT for an item that is invalid in any tree. No item of the same message is then written. */
 export function checkItem(item: TreeItem): void {
   const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))
@@ -111,13 +108,11 @@ export function notSparse({ path }: TreeItem): AgentError {
   );
 }
 
-/** The error if the client sent more bytes of a file than the item declares. */
 export function tooLong({ path, sizeBytes }: TreeItem): AgentError {
   const message = `received more bytes of ${JSON.stringify(pathText(path))} than the declared ${sizeBytes}`;
   return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
 }
 
-/** The error if the client sent fewer bytes of a file than the item declares. */
 export function tooShort({ path, sizeBytes }: TreeItem, leftBytes: bigint): AgentError {
   const received = sizeBytes - leftBytes;
   const message = `received only ${received} of ${sizeBytes} bytes of ${JSON.stringify(pathText(path))}; it was not written`;

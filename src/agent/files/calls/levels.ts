@@ -8,10 +8,7 @@ const SLASH = Buffer.from("/");
 
 /** What a walk remembers about each directory that it has entered and not left yet. */
 export interface WalkState {
-  /**
-   * Called when the walk closes this directory because it has entered many levels of subdirectories below it. Drops
-   * state that can be read again when the walk returns.
-   */
+  /** Called when the walk closes this directory for the time being. Drops state that can be read again later. */
   suspend(): void;
 }
 
@@ -24,8 +21,8 @@ interface Level<State extends WalkState> {
 }
 
 /**
- * The stack of directories from the top of a walk to its current position. Only OPEN_LEVELS of them and the top are
- * open, however deep the walk is.
+ * The stack of directories from the top of a walk to its current position. Only the top and the deepest OPEN_LEVELS
+ * directories stay open.
  */
 export class Levels<State extends WalkState> implements AsyncDisposable {
   readonly #levels: Level<State>[] = [];

@@ -99,8 +99,8 @@ class ListWalk {
   }
 
   /**
-   * Reads the next entries of a directory. If the first read of the top directory fails, the call fails. If any other
-   * read fails, the directory is reported as failed, and the call continues.
+   * Reads the next entries of a directory. If this fails, the directory is reported as failed. Only a failure of the
+   * first read of the top directory fails the call.
    */
   async #read(directory: ListedDirectory, place: ListState): Promise<void> {
     try {

@@ -30,8 +30,8 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Receives failures as they happen; if undefined, failures are only in the result. A failure of the file that is
-   * being sent means that the rest of this file is never sent.
+   * Receives failures as they happen. If undefined, failures are only in the result. After a failure of the current
+   * file, no more of its data follows.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
   /** Receives the size of each hole. If undefined, the zeros of holes are sent as data. */
@@ -45,10 +45,7 @@ export interface ReadTreeParts {
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
-  /**
-   * Whether a file's second and later names are sent as hard links to its first name. Used only with `crossMounts`;
-   * without `crossMounts`, such names are always sent as hard links.
-   */
+  /** Whether to keep hard links instead of sending each name as a copy. Without `crossMounts` they are always kept. */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
@@ -120,7 +117,7 @@ class TreeReader {
 
   async #takeEntry({ name, attributes, linkTarget, errno, isMountPoint }: ListedEntry): Promise<void> {
     if (attributes === undefined || errno !== undefined) {
-      // Without `crossMounts` a mount point is skipped, which is not a failure.
+      // Without `crossMounts`, skipping a mount point is not a failure.
       if (!isMountPoint || this.#parts.crossMounts) this.#failures.add(name, errno ?? "ENOENT");
       if (attributes === undefined) return;
     }
@@ -138,12 +135,11 @@ class TreeReader {
     }
   }
 
-  /** If the file was already sent under another name, sends a hard link to that name and returns true. */
+  /** Sends a hard link and returns true if the file was already sent under another name. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // The file has only one name, or each of its names is sent as a copy.
+    // No link: the file has only one name, or each name is sent as a copy.
     if (!this.#isShared(attributes)) return false;
-    // The file may still wait in `#small`, to be read and sent under its first name. It is read now, because reading
-    // may fail. Then its first name is never sent, and this name must not become a link to it.
+    // Waiting files are read first: if the first name cannot be read and sent, this name must not become a link to it.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;
@@ -157,8 +153,8 @@ class TreeReader {
   }
 
   /**
-   * Key of a file, the same for all its hard links: the inode and the mount. The mount is part of the key, because an
-   * inode is unique only in its file system. A hard link is never on another mount.
+   * Key of a file, the same for all its hard links. It includes the mount, because an inode is unique only in its file
+   * system.
    */
   #fileOf(path: FilePath, { inode }: FileAttributes): string {
     return `${inode} ${Buffer.from(this.#mounts.of(path)?.path ?? NONE).toString("latin1")}`;
@@ -226,8 +222,7 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // A file that reports size 0 may have content, as in /proc. Its real size is needed here, and can be found only
-        // by reading the whole file.
+        // A file with reported size 0 may have content, as in /proc. Only reading the whole file shows its real size.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");

@@ -17,8 +17,8 @@ export const FILE_BUFFERS: BufferPoolSizes = {
 };
 
 /**
- * Receives the next chunk of a file, valid until `release`. The first chunk, which may be empty, comes with the
- * attributes. Call `release` exactly once per chunk: the reader pauses while too many are not released.
+ * Receives the next chunk of a file. `bytes` are valid until `release`, which must be called exactly once. Too many
+ * chunks without `release` pause the reader. The first chunk has the attributes and may be empty.
  */
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
@@ -40,8 +40,8 @@ export interface ReadParts {
 }
 
 /**
- * Returns the offset at which reading ends. The offset is at most the size at open time, so bytes that are appended
- * later are not read. Undefined means EOF, for example for files of /proc, whose size is 0.
+ * Returns the offset at which reading ends, at most the size of the file when it was opened. Undefined means EOF, for
+ * example for files of /proc, whose size is 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;
@@ -61,10 +61,7 @@ const IN_FLIGHT = 2;
 /** While memory is tight, the next chunk is read only after the previous one was sent. */
 const IN_FLIGHT_TIGHT = 1;
 
-/**
- * Limits how many buffers of one transfer are in flight: taken, and not released because their content is still being
- * read or sent.
- */
+/** Limits how many buffers of one transfer are in flight, which means taken and not yet released. */
 class InFlightLimit {
   readonly #buffers: BufferPool;
   #inFlight = 0;
@@ -74,7 +71,7 @@ class InFlightLimit {
     this.#buffers = buffers;
   }
 
-  /** Waits until fewer buffers are in flight than allowed, and resolves with a buffer. Await it before the next call. */
+  /** Resolves with a buffer when fewer are in flight than allowed. Await it before the next call. */
   async take(sizeBytes: number): Promise<BorrowedBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));

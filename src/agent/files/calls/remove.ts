@@ -20,7 +20,6 @@ export interface Removal {
 }
 
 export interface RemoveParts {
-  /** The parent directory of the entry to remove. */
   readonly above: ListedDirectory;
   readonly name: FilePath;
   readonly onProgress: () => void;
@@ -159,8 +158,8 @@ class RemoveWalk {
   }
 
   /**
-   * Empties a directory again if it is still not empty. Either another process has added an entry, or the file system
-   * has skipped entries in the listing because others were removed at the same time.
+   * Empties a directory that is still not empty. Another process may have added entries, or the listing may have
+   * skipped entries because of the removals.
    */
   async #retry(here: Levels<RemoveState>["current"], { name, pass }: RemoveState): Promise<void> {
     if (here !== undefined) await this.#enter(here.directory, here.place, { name, type: "directory" }, pass + 1);

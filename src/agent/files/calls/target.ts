@@ -17,8 +17,8 @@ export interface Target {
 }
 
 /**
- * Finds the file that a write replaces or creates. Follows symbolic links, dangling ones too, as open(2) does. An
- * exclusive write fails if the path exists at all, even as a link. Throws AgentError or FileSystemError.
+ * Finds the file that a write replaces or creates. Like open(2), follows symbolic links, even dangling ones. Throws
+ * AgentError or FileSystemError.
  */
 export async function findTarget(fileSystem: FileTree, request: WriteRequest): Promise<Target> {
   let { path } = request;
@@ -36,7 +36,6 @@ export async function findTarget(fileSystem: FileTree, request: WriteRequest): P
   throw request.beneath.length === 0 ? new FileSystemError("stat", "ELOOP") : new PathEscapes("stat", "ELOOP", false);
 }
 
-/** The error for an exclusive write to an existing path. */
 export function alreadyExists(request: WriteRequest): AgentError {
   const path = pathText(request.path);
   const message = `cannot write ${JSON.stringify(path)}: it already exists, and the write is exclusive`;
@@ -49,8 +48,8 @@ function resolveFrom(directory: FilePath, target: FilePath): FilePath {
 }
 
 /**
- * Returns a function that looks up the owner of new files. The owner is the user of the workload, or the agent's own
- * user if no user is configured. The function looks up the user at each call, because the user database may change.
+ * Returns a function that looks up the owner of new files: the workload's user, or the agent's own user if none is
+ * configured. It looks again at each call, because the user database may change.
  */
 export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): () => Promise<FileOwner> {
   return async () => {

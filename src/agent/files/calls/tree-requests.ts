@@ -18,7 +18,6 @@ export interface MakeFolderRequest extends FileLocation, GivenAttributes {
   readonly exclusive: boolean;
 }
 
-/** A symbolic link to create. */
 export interface MakeLinkRequest extends FileLocation, Omit<GivenAttributes, "mode"> {
   readonly target: Uint8Array;
 }
@@ -32,7 +31,6 @@ export interface RenameRequest extends FileLocation {
   readonly exclusive: boolean;
 }
 
-/** Where and how to write a tree. */
 export interface WriteTreeRequest extends FileLocation, TreeOptions {
   /** Whether to create the directory and its missing parents. */
   readonly parents: boolean;

@@ -52,7 +52,7 @@ export interface WatchClient {
 const CHECKED_AT_ONCE = 256;
 /** How long events are collected before they are read. The kernel merges equal events that follow each other. */
 const GATHER_MS = 40;
-/** How long a rename waits for its second event, and a missing directory for the event that explains its absence. */
+/** How long to wait for the second event of a rename, or for the event that explains a missing directory. */
 const SETTLE_MS = 5;
 const MASK: number =
   IN.MODIFY |
@@ -65,12 +65,12 @@ const MASK: number =
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
 /**
- * IN_MASK_ADD (inotify(7)). A directory may already be watched under another path. With this flag, the kernel adds the
- * new events to that watch; without it, the new events replace those of that watch.
+ * IN_MASK_ADD (inotify(7)). Without it, a second watch of a directory, under another path, would replace the events of
+ * the first one.
  */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
-/** watchEach puts this mark before the last listed file of a directory if further files are not listed. */
+/** Prefix of the last file name if watchEach did not list all files of a directory. */
 const PLUS = 0x2b;
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
@@ -133,10 +133,7 @@ interface WatchParts {
   readonly onSize: (directories: number) => void;
 }
 
-/**
- * The watch of one client. It repeats these steps until no directory is left to check: it reads events, has a thread
- * check the directories that the events name, reads the events that have arrived meanwhile, and sends the changes.
- */
+/** The watch of one client. Each round reads events, checks the named directories, and sends the changes. */
 class Watch {
   readonly #parts: WatchParts;
   readonly #changes: Changes;
@@ -278,10 +275,7 @@ class Watch {
     }
   }
 
-  /**
-   * If the error means that the watched directory was removed, reports the removal, whose event has not been read yet.
-   * Throws any other error.
-   */
+  /** If the watched directory is missing, reports its removal without waiting for the event. Throws any other error. */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;
@@ -295,8 +289,8 @@ class Watch {
   }
 
   /**
-   * Opens the watched directory only while `use` runs: as long as a directory is open, the kernel does not report its
-   * removal, and its file system cannot be unmounted.
+   * Opens the watched directory only while `use` runs. While it is open, the kernel does not report its removal, and
+   * its file system cannot be unmounted.
    */
   #inRoot<Value>(use: (directory: OpenDirectory) => Promise<Value>): Promise<Value> {
     const { fileSystem, request } = this.#parts;
@@ -307,7 +301,7 @@ class Watch {
   }
 }
 
-/** Decodes the result of the addon's watchEach: a watch or negated errno, and the listed names, for each path. */
+/** Decodes the result of watchEach. For each path it has a watch or a negated errno, and the listed names. */
 function unpack(bytes: Buffer): Found[] {
   const results: Found[] = [];
   for (let at = 0; at < bytes.length;) {

@@ -13,18 +13,15 @@ import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLon
 import { pathText } from "./location.ts";
 
 /**
- * A call remembers at most this many of the symbolic links that it has created. It treats any further link that it
- * creates like a link that existed before the call: an item for a directory may follow it.
+ * Largest number of new symbolic links that a call remembers. Further ones count as links that existed before the call,
+ * so items may follow them.
  */
 const LINKS_LIMIT = 65_536;
 /** Upper bound for the size of a record without its path and content. */
 const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
-/**
- * Errnos that may mean that a directory of the path is missing. EXDEV is one of them, because the path of the missing
- * directory may lead through an absolute link, which is resolved inside the tree.
- */
+/** Errnos that may mean that a directory of the path is missing. EXDEV occurs if the path has an absolute link. */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
 /** Options of a WriteTree call (message WriteTreeHeader). */
@@ -49,7 +46,7 @@ export interface TreeProgress {
 /** A file whose content is still arriving. */
 interface LargeFile {
   readonly item: TreeItem;
-  /** The new file; undefined if it could not be created. In this case the bytes that arrive for it are ignored. */
+  /** Undefined if the file could not be created. The bytes that arrive for it are then ignored. */
   readonly file: NewFile | undefined;
   leftBytes: bigint;
 }
@@ -184,12 +181,11 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns an open directory on the file system that will contain the entries. At the end, this file system is synced
-   * through the directory.
+   * Returns a directory through which the file system of the entries is synced at the end. It must be opened before the
+   * entries are written, because syncfs(2) only reports errors that occur after the open.
    *
-   * If the entries are below a mount (`below`), the directory is on the file system of that mount. It must be opened
-   * before the entries are written, because syncfs(2) only reports errors that occur after the open. If it cannot be
-   * opened, returns the directory of the whole tree. Each file on the mount is then synced separately.
+   * If it cannot be opened on the mount `below`, returns the directory of the whole tree. Each file on the mount is
+   * then synced separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;
@@ -239,7 +235,7 @@ export class TreeWriter implements AsyncDisposable {
       this.#signal.throwIfAborted();
       const { below, end } = this.#mounts.first(from, records.count, pathAt);
       const putting = this.#putEach(records.slice(from, end), below);
-      // If a mount does not respond, only the entries on that mount fail, not the whole tree.
+      // If a mount does not respond, only its entries fail, not the whole tree.
       const errors = await putting.catch((error: unknown) => {
         if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return Array.from({ length: end - from }, () => error);

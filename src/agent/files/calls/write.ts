@@ -28,7 +28,7 @@ export interface WriteParts {
   readonly signal: AbortSignal;
 }
 
-/** Writes a file completely and then renames it into place, or changes nothing. Throws AgentError or FileSystemError. */
+/** Writes a file completely and renames it into place, or changes nothing. Throws AgentError or FileSystemError. */
 export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   const { sizeBytes, sparse, skipSha256, path } = parts.request;
   if (sizeBytes === undefined || sizeBytes > SMALL_BYTES || sparse)
@@ -75,8 +75,8 @@ async function writeStepwise(
 }
 
 /**
- * Fast path for small files, with half as many steps as writeStepwise(). If it fails, nothing has changed, and it
- * returns undefined.
+ * Fast path for small files: half as many steps as writeStepwise(). If it fails, it changes nothing and returns
+ * undefined.
  */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,
@@ -89,8 +89,8 @@ async function createAtOnce(
     const above = await tree.openDirectory("create", directory, "change");
     return { file: await createSmallFile(above, name, content, request.exclusive), owner };
   } catch {
-    // The fast path fails, for example, if the path is a link or a directory, or if the file system requires a
-    // temporary name. The slow path handles these cases, and it reports any other failure.
+    // The slow path handles links, directories and file systems that require a temporary name. It also reports any
+    // other failure.
     return undefined;
   }
 }
@@ -139,7 +139,7 @@ async function receive(
   const content = new Content({ file, expected: request, writers });
   try {
     await new Promise<void>((resolve, reject) => {
-      // Failing the call also ends the input, so nothing needs to read the rest of it.
+      // The returned promise never settles, because failing the call also ends the input.
       const failed = (error: Error): Promise<void> => {
         reject(error);
         return new Promise(() => {});

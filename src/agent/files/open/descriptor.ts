@@ -17,7 +17,6 @@ const TYPES: ReadonlyMap<number, FileType> = new Map([
   [constants.S_IFBLK, "block_device"],
 ]);
 
-/** The file type in st_mode. */
 export function typeOfMode(mode: number): FileType {
   return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
 }
@@ -32,7 +31,7 @@ const NO_PATH = Buffer.alloc(0);
 /** Gets the exact times of the file from the addon. Resolves with the buffer of `timesOf`, or with a negated errno. */
 export type ExactTimes = () => Promise<Buffer | number>;
 
-/** Converts the result of Node's stat. Node rounds seconds beyond 2^53, so such times are read again with `exactTimes`. */
+/** Converts the result of Node's stat. Calls `exactTimes` for times beyond 2^53 seconds, which Node rounds. */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;
   const isExact = [mtimeNs, atimeNs, ctimeNs].every((ns) => ns > -EXACT_LIMIT_NS && ns < EXACT_LIMIT_NS);
@@ -149,8 +148,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Runs an addon call on this descriptor that resolves with bytes, or with a negated errno, which is thrown as a
-   * FileSystemError. Specify `mount` if the call works on another mount than the descriptor's.
+   * Runs an addon call that resolves with bytes. Throws FileSystemError if it resolves with a negated errno. Specify
+   * `mount` if the call works on another mount than the descriptor's.
    */
   async nativeBytes(
     step: FileStep,
@@ -164,7 +163,7 @@ export class Descriptor implements AsyncDisposable, Holdable {
     return result;
   }
 
-  /** Syncs the file to disk. Aborting the signal ends the wait for other syncs, but not a sync that has started. */
+  /** Syncs the file to disk. Aborting the signal has no effect once the sync has started. */
   async sync(step: FileStep, signal?: AbortSignal): Promise<void> {
     await this.#work.step({ step, on: [this], signal }, () => syncDescriptor(this.fd));
   }

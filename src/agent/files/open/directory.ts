@@ -26,15 +26,15 @@ const UNREADABLE = "EACCES";
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
 /**
- * How to open a directory. "read": for reading. "reach": with O_PATH, only to reach its entries. "change": for reading
- * if that is permitted, otherwise as "reach".
+ * How to open a directory. "reach" uses O_PATH, only to reach its entries. "change" opens for reading if permitted,
+ * otherwise like "reach".
  */
 export type DirectoryUse = "read" | "reach" | "change";
 
 /**
- * An open directory. All operations go through its descriptor, so a concurrent rename or link cannot redirect them, and
- * the path of the directory may be longer than PATH_MAX. Names are single components, and no link is followed unless a
- * method says so. The methods reject with FileSystemError.
+ * An open directory. Its operations use the descriptor, so a concurrent rename or link cannot redirect them, and the
+ * path may be longer than PATH_MAX. Names are single components. Links are followed only where a method says so.
+ * Methods reject with FileSystemError.
  */
 export class OpenDirectory implements AsyncDisposable {
   readonly descriptor: Descriptor;
@@ -104,7 +104,7 @@ export class OpenDirectory implements AsyncDisposable {
     return this.#opened(await openIn(this.work, how, this.descriptor.fd, name, flags, { resolve }));
   }
 
-  /** Opens the current parent of this directory, which may have been moved since it was opened. */
+  /** Opens the current parent of this directory, even if the directory was moved since it was opened. */
   async parent(): Promise<OpenDirectory> {
     const how = this.#here<Descriptor>("open");
     const options = { resolve: RESOLVE_NO_SYMLINKS };
@@ -144,8 +144,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Finds the mounts below this directory without accessing them. From then on, each operation that goes into one of
-   * these mounts must name that mount.
+   * Finds the mounts below this directory without accessing them. From then on, lookups refuse every mount that the
+   * operation does not name.
    */
   findMounts(): MountsBelow {
     const mounts = mountsBelow(this.descriptor.fd);
@@ -154,9 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must fail when it reaches a mount point. Once `findMounts` was called, only
-   * an operation that names a mount may reach one. Any other operation could follow a symbolic link into a mount that
-   * hangs.
+   * Whether a lookup must fail at a mount point: after `findMounts`, if the operation names no mount. Such a lookup
+   * could follow a symbolic link into a mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
@@ -195,10 +194,7 @@ export class OpenDirectory implements AsyncDisposable {
     return { step, on: [this.descriptor] };
   }
 
-  /**
-   * An operation on the entry `name`, which may be a mount point. If the operation hangs, the mount at `name` counts as
-   * hung, and not the mount that contains this directory.
-   */
+  /** An operation on the entry `name`, perhaps a mount point. If the operation hangs, that mount counts as hung. */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };
   }

@@ -153,9 +153,8 @@ export class FileSystem extends FileTree {
   }
 
   /**
-   * Reads the start of a file of /proc/PID. The read may block if the process with this PID hangs. A blocked read
-   * occupies a thread until the process responds. Despite this, /proc does not count as a hung file system. Rejects if
-   * the file cannot be read, or if the read hangs.
+   * Reads the start of a file of /proc/PID. Rejects if the file cannot be read, or if the process hangs and the read
+   * with it. A hung read occupies a thread, but /proc does not count as a hung file system.
    */
   async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
     return this.#work.step({ step: "read", on: [] }, async () => {
@@ -197,8 +196,8 @@ function lookupsBeneath(directory: Descriptor, noSymlinks: boolean, work: FileWo
       return await paths.open(step, path, flags, resolve);
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      // openat2(2) returns EXDEV for every absolute link, even if the target is inside. It returns ELOOP for a loop and
-      // for a magic link; with noSymlinks, for any link.
+      // openat2(2) returns EXDEV for every absolute link, even to a target inside. It returns ELOOP for a forbidden
+      // link and for a loop.
       const escapes = error.errno === "EXDEV" || error.errno === "ELOOP";
       throw escapes ? new PathEscapes(step, error.errno, noSymlinks) : error;
     }

@@ -9,9 +9,8 @@ export interface MountBelow {
 }
 
 /**
- * The mounts that were below a directory when a call began. An operation on one of these mounts must name the mount.
- * Otherwise, if the mount hangs, the agent would conclude that the file system of the directory hangs, and every call
- * on that file system would fail.
+ * The mounts that were below a directory when a call began. An operation on one of them must name it. Otherwise a mount
+ * that hangs would make the directory's own file system count as hung.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
@@ -33,8 +32,8 @@ export class MountsBelow {
   }
 
   /**
-   * Returns the mount of the path with the index `from`, and the index (`end`) of the first path after it that is on
-   * another mount. Paths from the index `to` on are not considered.
+   * Returns the mount of the path at index `from`. `end` is the index of the first later path on another mount, at most
+   * `to`.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

@@ -16,9 +16,8 @@ export const MAX_LINKS = 40;
 type OnLookup = (lookup: Work<never>) => void;
 
 /**
- * Operations that follow a path, from a directory or from the root. Only the kernel knows which file systems a path
- * enters. So while any file system hangs, the agent first walks each path name by name and stops before it would enter
- * the hung file system.
+ * Operations that follow a path. While any file system hangs, the agent first walks each path name by name. It stops
+ * before it would enter the hung file system.
  */
 export class Paths {
   readonly #work: FileWork;
@@ -57,9 +56,8 @@ export class Paths {
   }
 
   /**
-   * Looks up the names of a path one by one, up to the first name that does not exist. Throws FileSystemHung before it
-   * would enter a file system that hangs. Does not wait until descriptors are closed: closing needs a thread, and all
-   * threads may hang.
+   * Looks up the names of a path one by one, up to the first missing one. Throws FileSystemHung before it enters a file
+   * system that hangs. Does not wait for closes: they need a thread, and all threads may hang.
    */
   async #walk(step: FileStep, path: Uint8Array, onLookup: OnLookup = () => {}): Promise<void> {
     using opened = new DisposableStack();
@@ -81,7 +79,7 @@ export class Paths {
         const [name = ROOT, ...rest] = names;
         const next = await open(at, name, ENTRY);
         const target = await this.#work.step(lookup([next]), () => this.#work.addon.targetOf(next.fd));
-        // targetOf() returns a negated errno, not bytes, if the entry is not a symbolic link.
+        // targetOf() returns a negated errno for an entry that is not a symbolic link.
         const isLink = typeof target !== "number";
         names = isLink ? [...namesOf(target), ...rest] : rest;
         if (!isLink) at = next;
@@ -89,7 +87,7 @@ export class Paths {
         if (isLink) links += 1;
       }
     } catch (error) {
-      // The walk ends without an error at a missing or forbidden name: the operation itself will report it.
+      // The operation itself will report a missing or forbidden name.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
     }
     lookup([at]);
