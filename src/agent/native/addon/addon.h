@@ -12,8 +12,8 @@
 #include <sys/types.h>
 
 /*
- * Functions that take and return numbers. Each line has the name in JavaScript, the C function, and the number and
- * list of its parameters. On failure a function returns -1 and sets errno, and JavaScript gets the negated errno.
+ * Functions that take and return numbers: the name in JavaScript, the C function, and the number and list of its
+ * parameters. On failure a function returns -1 and sets errno, and JavaScript gets the negated errno.
  */
 #define AGENT_CALLS(F)                                                            \
   /* spawn.c */                                                                   \
@@ -74,8 +74,8 @@
   F("mountCgroups", agent_mount_cgroups, 0, (void))
 
 /*
- * Functions that cannot be in AGENT_CALLS, because they take or return values other than numbers. Each line has the
- * name in JavaScript and the C function, which converts its result and errors itself.
+ * Functions that take or return values other than numbers: the name in JavaScript and the C function, which converts
+ * its result and errors itself.
  */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \
@@ -160,8 +160,8 @@ AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*
- * Starts a detached thread with all signals blocked, so that Node's signal handlers do not run on this thread, and
- * SIGTTOU does not stop it when it writes to a terminal (stty tostop). Returns 0 or an errno.
+ * Starts a detached thread with all signals blocked. Node's signal handlers must not run on it, and SIGTTOU must not
+ * stop it when it writes to a terminal (stty tostop). Returns 0 or an errno.
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 

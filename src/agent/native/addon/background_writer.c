@@ -7,9 +7,9 @@
 #include "values.h"
 
 /*
- * class BackgroundWriter(fd, capacityBytes): writes on a separate thread. The open file is shared with other processes,
- * so O_NONBLOCK must not be set on it, but the event loop must not block either. poll(2) before each write would not be
- * enough, because another process may fill the pipe between poll and write.
+ * class BackgroundWriter(fd, capacityBytes): writes on a separate thread, because a write may block. O_NONBLOCK would
+ * affect other processes that share the open file. poll(2) does not help: another process may fill the pipe between
+ * poll and write.
  */
 enum { STACK_BYTES = 128 * 1024 };
 

@@ -8,9 +8,8 @@
 #include "values.h"
 
 /*
- * Mounts the cgroup file system without a path: the mount is not attached to the directory tree. So only the holder of
- * the returned descriptor can access the mount, and closing the descriptor unmounts it. Requires CAP_SYS_ADMIN and
- * Linux 5.2. The C library of Debian 11 has no wrappers for these system calls.
+ * Mounts the cgroup file system without attaching it to the directory tree, so that only the holder of the returned
+ * descriptor can access it. Closing the descriptor unmounts it. Requires CAP_SYS_ADMIN and Linux 5.2.
  */
 long agent_mount_cgroups(void) {
   int context = (int)syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC);

@@ -1,7 +1,7 @@
 /*
- * The code that the child runs between clone and execve. The child shares the agent's memory, where another thread may
- * hold any lock, so the child must not call malloc. It makes only raw system calls, because glibc's setuid and related
- * functions signal all threads, and glibc's sigaction rejects two signals.
+ * Code of the child between clone and execve. The child shares the agent's memory, where another thread may hold any
+ * lock, so it must not call malloc. It makes raw system calls, because glibc's setuid signals all threads, and glibc's
+ * sigaction rejects two signals.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,9 +33,8 @@ static int reset_signals(struct spawn_job *job) {
 }
 
 /*
- * Installs the child's ends of its streams as descriptors 0 to 2. If an end has the number of another standard stream,
- * such as an end for stdin with number 1, it is first duplicated to a higher number. Otherwise the dup3 of the other
- * stream could overwrite it.
+ * Installs the child's ends of its streams as descriptors 0 to 2. An end that has the number of another stream is first
+ * duplicated to a higher number, because the dup3 of that stream could overwrite it.
  */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
@@ -49,10 +48,9 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all descriptors except the standard streams and the cgroup's directory. Some of them are copies of the pipes
- * of other children. As long as this child has such a copy open, the reader of the pipe gets no EOF, and a later step
- * of this child may hang for a long time. On Linux before 5.9, which lacks close_range, this function does nothing, and
- * close_descriptors closes all descriptors as the last step.
+ * Closes all descriptors except the standard streams and the cgroup's directory. A later step may hang, and a copy of
+ * another child's pipe would meanwhile keep that pipe's reader from getting EOF. Linux before 5.9 lacks close_range;
+ * there only close_descriptors closes the copies.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
@@ -67,8 +65,8 @@ static int lead_session(struct spawn_job *job) {
 
 /*
  * Creates a process group in the agent's session. If the agent's group is the terminal's foreground group, the new
- * group becomes the foreground group instead. Otherwise the child would be stopped at its first read from the terminal.
- * tcsetpgrp raises SIGTTOU, which has no effect here, because all signals are blocked.
+ * group replaces it; otherwise the child would be stopped at its first read from the terminal. All signals are blocked,
+ * so SIGTTOU cannot stop the child here.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->streams != STREAMS_INHERITED) return 0;
@@ -93,9 +91,9 @@ static int join_cgroup(struct spawn_job *job) {
 
 /*
  * Sets the OOM score and priority of the child, which would otherwise be those of the agent. Failures are ignored: a
- * missing or unusual /proc must not prevent the command. A vforked child has its own score although it shares the
- * agent's memory (fs/proc/base.c, __set_oom_adj). Until execve the child's files in /proc belong to root, because the
- * agent is not dumpable. If the child may not write its score for this reason, the agent sets it after execve.
+ * missing or unusual /proc must not prevent the command. A vforked child has its own score (fs/proc/base.c,
+ * __set_oom_adj). The agent is not dumpable, so the child's files in /proc belong to root until execve. If the child
+ * may not write its score, the agent sets it after execve.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -141,11 +139,10 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes all descriptors except the standard streams, including those that earlier steps opened. execve(2) would close
- * them too late: it resumes the agent first, and if the agent then closes another child's pipe, the copies in this
- * child keep that pipe open for a moment. Linux before 5.9 and some seccomp filters reject close_range. In this case
- * the function closes the descriptors that /proc lists. If /proc is missing too, the function tries every number up to
- * the hard limit, which may be a billion.
+ * Closes all descriptors except the standard streams. execve(2) would close them too late: it resumes the agent first,
+ * and copies of other children's pipes would stay open for a moment. Linux before 5.9 and some seccomp filters reject
+ * close_range; the descriptors that /proc lists are then closed. Without /proc, every number up to the hard limit is
+ * tried, which may be a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;

@@ -16,8 +16,8 @@ struct page_range {
 };
 
 /*
- * The pages of a segment that are never written, as addresses of the file (p_vaddr). These are all pages of a read-only
- * PT_LOAD segment, except for pages that it shares with a writable segment.
+ * Returns the pages of a read-only PT_LOAD segment, as addresses of the file (p_vaddr). Pages that it shares with a
+ * writable segment are left out. The range is empty for every other segment.
  */
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
 

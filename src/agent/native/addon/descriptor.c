@@ -10,8 +10,7 @@
 /* Duplicates a descriptor. The new number is above 2, the last standard stream. */
 long agent_duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }
 
-/* Called from JavaScript as read(fd, bytes, offset, length) or write(fd, bytes, offset, length). -EINVAL if the
- * range is outside of the buffer. */
+/* -EINVAL if the range is outside of the buffer. */
 static napi_value transfer(napi_env env, napi_callback_info info, bool writes) {
   napi_value args[4];
   void *bytes = NULL;

@@ -1,6 +1,6 @@
 /*
- * Lists and empties open directories in batches, on libuv threads. A batch ends after BATCH_MS, so that a slow file
- * system does not count as hung, and other calls get the thread.
+ * Lists and empties open directories on libuv threads. A job ends after BATCH_MS, because other calls need the thread,
+ * and because a slow file system must not be mistaken for a hung one.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include "file_job.h"
 
 /*
- * RAW_BYTES: buffer for getdents64(2); it has room for up to 340 entries. ROOM_BYTES: initial size of the buffer for
- * the answer; the buffer grows if necessary. PAGE_BYTES: an answer of this size or more is returned without another
- * read.
+ * RAW_BYTES: size of the buffer for getdents64(2), which has room for up to 340 entries.
+ * ROOM_BYTES: initial size of the buffer for the answer.
+ * PAGE_BYTES: an answer of this size or more is returned without another read.
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
@@ -91,8 +91,8 @@ int agent_entries_in(struct argument *args) {
   if (answer->bytes == NULL || !append(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
   /*
-   * Only a getdents64 call that returns 0 shows that the directory has no more entries. The loop includes this call, so
-   * that a small directory needs only one job.
+   * Only a getdents64 call that returns 0 shows the end of the directory. The same job makes this call, so that a small
+   * directory needs only one job.
    */
   while (!is_late && answer->length < PAGE_BYTES) {
     long count = syscall(SYS_getdents64, directory, raw, sizeof raw);

@@ -33,8 +33,8 @@ bool has_failed_at(int step, int error) {
 }
 
 /*
- * Opens an existing entry with O_PATH, without following a link and without entering a mount, which may hang. Linux
- * before 5.6 has no openat2(2), and there this function also enters mounts.
+ * Opens an existing entry with O_PATH. Does not follow a link or enter a mount, which may hang. Linux before 5.6 lacks
+ * openat2(2); there this function also enters mounts.
  */
 static int open_there(int directory, const char *name) {
   int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
@@ -109,7 +109,10 @@ int set_attributes(int fd, const struct entry *entry) {
   return 0;
 }
 
-/* Whether the file can be linked to a name later. Tries to link it to "/", which exists, so EEXIST means yes. */
+/*
+ * Whether the file can be linked to a name later. The test tries the name "/", which always exists: EEXIST means that
+ * linking is possible.
+ */
 static bool can_be_placed(int fd, int directory) {
   return link_descriptor(fd, directory, "/") < 0 && errno == EEXIST;
 }
@@ -152,8 +155,8 @@ static int make_file(struct place *place, const struct entry *entry, const char 
 }
 
 /*
- * Opens a directory that this process has just created as root. The owner of the parent could have replaced it by
- * another directory, so a directory that is not empty is rejected.
+ * Opens a directory that this process has just created as root. Rejects a directory that is not empty, because the
+ * owner of the parent may have replaced the new directory.
  */
 static int open_made(int parent, const char *name) {
   _Alignas(8) char raw[RAW_BYTES];
@@ -228,8 +231,8 @@ int commit_entry(const struct place *place, const char *name, const struct entry
   if ((stages & APPLY) != 0) {
     struct stat made;
     /*
-     * The size need not be checked if make_entry wrote the whole content and the file has no name yet: no other process
-     * could open the file and change it.
+     * The size is not checked if make_entry wrote the whole content of a file without a name: no other process could
+     * open the file and change it.
      */
     bool is_whole = place->kind == UNNAMED && entry->data_bytes > 0 && entry->data_bytes == entry->size;
     if (!is_whole && fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
@@ -276,15 +279,12 @@ int agent_make_entry(struct argument *args) {
   return make_entry(&place, name, &entry, data);
 }
 
-/*
- * Flags of commitEntry. They are passed in the same argument as the stages (APPLY, NAME, SYNC_ENTRY), so they are other
- * bits.
- */
+/* Flags of commitEntry, in the same argument as the stages (APPLY, NAME, SYNC_ENTRY). */
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*
- * Arguments: file, directory, record, temporary name, stages and flags. Closes the file and the directory once the file
- * has its name, so that JavaScript needs no further jobs for closing.
+ * Arguments: file, directory, record, temporary name, stages and flags. Once the file has its name, closes both
+ * descriptors, so that JavaScript needs no further jobs for closing.
  */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;

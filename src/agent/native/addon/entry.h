@@ -1,9 +1,8 @@
 /*
- * Creates files, directories and links from records that ../../files/entries/record.ts packs. Every call that creates
- * or changes an entry uses make_entry, and every file gets its name from commit_entry.
+ * Creates files, directories and links from records that ../../files/entries/record.ts packs.
  *
- *   make_entry    opens a new file without a name and writes its content, or creates a directory or link
- *   commit_entry  checks the size of a file, sets owner, mode and time, syncs, and assigns its name
+ *   make_entry    creates a directory, a link, or a file with its content but without a name.
+ *   commit_entry  checks the size of a file, sets its owner, mode and time, syncs it, and assigns its name.
  */
 #ifndef AGENT_ENTRY_H
 #define AGENT_ENTRY_H
@@ -16,15 +15,17 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * Flags that say which attributes the record sets. If HAS_OWNER, HAS_GROUP or HAS_MODE is missing, that attribute is
- * copied from the file that is replaced. If no file is replaced, the new entry gets the value in the record as a
- * default, but in a setgid directory it gets the group of the directory. PLAIN_MODE: the mode has only permission bits,
- * so an existing directory keeps its setuid, setgid and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is
- * accepted as the directory.
+ * Which attributes the record sets. An owner, group or mode that it does not set is copied from the file that is
+ * replaced. If no file is replaced, the record's value is the default, but in a setgid directory the new entry gets the
+ * directory's group.
+ * PLAIN_MODE: the mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits.
+ * FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
  */
 enum { HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8, PLAIN_MODE = 16, FOLLOWS_LINK = 32 };
 
-/* Header of a record. It is followed by the path with a NUL, and the content, or the target of a link with a NUL. */
+/*
+ * Header of a record. The path follows, and then a file's content or a link's target. Path and target end with a NUL.
+ */
 struct entry {
   uint32_t path_bytes, data_bytes;
   uint32_t type, has;
@@ -56,7 +57,6 @@ struct place {
    * A unique temporary name, for file systems without unnamed files, and for replacing a file; empty if there is none.
    */
   const char *temporary;
-  /* Whether an existing entry is replaced. */
   bool overwrites;
   /*
    * How new files are created: without a name, which they get later, or with a temporary name. Depends on the file

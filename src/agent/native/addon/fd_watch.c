@@ -17,7 +17,7 @@ struct fd_watch {
   uv_poll_t poll;
   uv_timer_t delay;
   int fd;
-  uint32_t delay_ms; /* if not 0, the next event is reported this long after it has come */
+  uint32_t delay_ms; /* delay between an event and its report; 0 means no delay */
   bool closed;
   int handles; /* number of uv handles that are not closed yet */
   napi_env env;
@@ -44,9 +44,8 @@ static void on_delay(uv_timer_t *delay) { report(delay->data, UV_READABLE); }
 static void on_events(uv_poll_t *poll, int status, int events) {
   struct fd_watch *watch = poll->data;
   /*
-   * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The error
-   * is passed on as readable and writable, because the next read or write returns it. FAILED says that the watch has
-   * stopped.
+   * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The owner
+   * gets readable and writable, because its next read or write returns the error.
    */
   if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
   if (watch->delay_ms == 0) {
@@ -61,7 +60,7 @@ static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
   watch->handles -= 1;
-  /* Without `self`, the Node environment has ended: there is no object to notify. */
+  /* Without `self` the Node environment has ended, and Node-API must not be called. */
   if (watch->handles > 0 || watch->self == NULL) return;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);
@@ -125,7 +124,7 @@ static napi_value set(napi_env env, napi_callback_info info) {
   return from_int(env, events == 0 ? uv_poll_stop(&watch->poll) : uv_poll_start(&watch->poll, events, on_events));
 }
 
-/* readableOnce(delayMs): reports the next readable event once, delayMs after it has come. */
+/* readableOnce(delayMs): reports the next readable event once, delayMs after it has occurred. */
 static napi_value readable_once(napi_env env, napi_callback_info info) {
   napi_value delay;
   struct fd_watch *watch = get_object(env, info, 1, &delay);

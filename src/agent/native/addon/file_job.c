@@ -84,10 +84,7 @@ bool append(struct argument *answer, size_t *room, const void *bytes, size_t cou
   return true;
 }
 
-/*
- * Retries after EAGAIN: a concurrent rename has prevented the kernel from checking that ".." stays inside the
- * directory.
- */
+/* openat2(2) fails with EAGAIN if a concurrent rename disturbs its check of "..". */
 int open_resolved(int directory, const char *path, int flags, int mode, int resolve) {
   struct open_how how = {.resolve = (unsigned long long)resolve};
   how.flags = (unsigned long long)(flags | O_CLOEXEC);

@@ -15,9 +15,8 @@ struct argument {
 };
 
 /*
- * Index of the answer in the array that a call gets; the arguments of the call come before it. To return bytes, a call
- * sets `bytes` of the answer to memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the
- * memory is freed.
+ * Index of the answer in the array that a call gets; the arguments come before it. To return bytes instead of a number,
+ * a call sets `bytes` of the answer to memory from malloc(3), which is freed afterwards.
  */
 enum { ANSWER = 5 };
 /*
@@ -52,14 +51,13 @@ int open_resolved(int directory, const char *path, int flags, int mode, int reso
 /* Links an open file to a name, which must be free. */
 int link_descriptor(int fd, int directory, const char *name);
 /*
- * Links an open file to a name, replacing an existing file: links it to the temporary name and renames it. If the name
- * is taken and `temporary` is empty, fails with EEXIST.
+ * Links an open file to a name. If the name is taken, replaces the existing file by way of the temporary name, or fails
+ * with EEXIST if `temporary` is empty.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary);
 /* Renames an entry. With `exclusive`, fails with EEXIST if the name is taken. */
 int move_in(int directory, const char *from, int target, const char *to, bool exclusive);
 
-/* Whether a name is "." or "..". */
 bool is_dots(const char *name);
 int64_t now_ms(void);
 

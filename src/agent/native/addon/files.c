@@ -1,7 +1,6 @@
 /*
- * Operations on entries of open directories. The directory is given by its descriptor, so that it cannot be replaced
- * between two calls. The functions run on libuv threads, because a file system may hang, and resolve with 0, a
- * descriptor or a negated errno.
+ * Operations on entries of open directories. They take the directory's descriptor, because a path could be replaced
+ * between two calls. They run on libuv threads, because a file system may hang.
  */
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -62,9 +61,8 @@ int link_descriptor(int fd, int directory, const char *name) {
 }
 
 /*
- * linkat(2) does not replace a file, so this function links the file to a temporary name and renames the temporary name
- * to the final one. Both calls are in one job to keep the time between them short: if the agent is killed between them,
- * the temporary name remains.
+ * linkat(2) does not replace a file, so the file is linked to the temporary name, which is then renamed. One job makes
+ * both calls quickly, because the temporary name remains if the agent is killed between them.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);

@@ -1,7 +1,7 @@
 /*
- * System calls for the clock and for the kernel's random generator. Some only probe whether a call is permitted: they
- * pass an invalid argument, so that they change nothing. The kernel checks privileges first: EPERM means that the
- * privilege is missing, and EINVAL means that the process has it.
+ * System calls for the clock and for the kernel's random generator. The probe functions pass an invalid argument, so
+ * they change nothing. The kernel checks the privilege first: EPERM means that the privilege is missing, EINVAL that
+ * the process has it.
  */
 #include <linux/random.h>
 #include <string.h>
@@ -63,7 +63,6 @@ struct block {
   unsigned char bytes[BLOCK_BYTES];
 };
 
-/* Called from JavaScript as creditEntropy(fd, bytes). */
 napi_value agent_credit_entropy(napi_env env, napi_callback_info info) {
   napi_value args[2];
   void *bytes = NULL;

@@ -106,9 +106,9 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
 }
 
 /*
- * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate with its chain and key, and
- * clientCa contains only certificates, at least one of which is a CA. Loading node:crypto and node:tls for this would
- * delay the workload by 8 ms (docs/decisions/0013-start-up.md).
+ * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate chain and the key, and clientCa has
+ * only certificates, including a CA. Loading node:crypto and node:tls for this would delay the workload by 8 ms
+ * (docs/decisions/0013-start-up.md).
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];

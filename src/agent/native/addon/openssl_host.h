@@ -1,7 +1,6 @@
 /*
  * Declares functions of Node's own OpenSSL, which the node executable exports. A C file lists the functions that it
- * calls in a macro LIST(F), with F(name) for each function. The functions are weak symbols, so that the addon can be
- * loaded even if Node does not export them.
+ * calls in a macro LIST(F). They are weak symbols, so that the addon can be loaded even if Node does not export them.
  */
 #ifndef AGENT_OPENSSL_HOST_H
 #define AGENT_OPENSSL_HOST_H

@@ -8,7 +8,6 @@
 
 #include "values.h"
 
-/* Called from JavaScript as readCached(fd, bytes, position). */
 napi_value agent_read_cached(napi_env env, napi_callback_info info) {
   napi_value args[3];
   struct iovec part = {0};
@@ -40,7 +39,6 @@ static int find_cached(const char *path, struct statx *file) {
   return result;
 }
 
-/* Called from JavaScript as cachedState(path). */
 napi_value agent_cached_state(napi_env env, napi_callback_info info) {
   napi_value arg, state;
   char path[PATH_MAX];

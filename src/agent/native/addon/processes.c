@@ -143,8 +143,8 @@ napi_value agent_process_rows(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Uses getsid(2), which reads no file in /proc. The function takes some 1.5 us per process, most of it for listing
- * /proc. The session of a process that has ended since it was listed is -1.
+ * Takes some 1.5 us per process, because getsid(2) reads no file in /proc. A process that has ended since it was listed
+ * has session -1.
  */
 napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   int32_t *rows = NULL;

@@ -33,10 +33,7 @@ static int advise_object(struct dl_phdr_info *object, size_t size, void *advice)
   return 0;
 }
 
-/*
- * Applies the advice to read-only segments. Writable segments, which contain relocations, and pages shared with them
- * are not touched.
- */
+/* Applies the advice only to pages that are never written. Dropping other pages would lose their relocations. */
 long agent_advise_code(int advice) {
   return dl_iterate_phdr(advise_object, &advice);
 }

@@ -109,10 +109,7 @@ static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   return read_identity(env, property(env, block, "identity"), job) && job->files && job->args && job->env && job->cwd;
 }
 
-/*
- * Removes the job from the list. If no job is left, `settled` (the queue to the JavaScript thread) no longer keeps the
- * event loop alive.
- */
+/* Removes the job from the list. When the list is empty, the queue `settled` no longer keeps the event loop alive. */
 static void forget(napi_env env, struct spawn_job *job) {
   struct spawn_job **at = &starting;
   while (*at != job) at = &(*at)->next;
@@ -143,8 +140,8 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
 }
 
 /*
- * Passes a settled job to the JavaScript thread. If that thread has ended, napi_call_threadsafe_function fails. The job
- * must not release its reference to `settled` then, because Node has already done so.
+ * Passes a settled job to the JavaScript thread. If that thread has ended, Node has already released the job's
+ * reference to `settled`, so this function must not release it again.
  */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
@@ -152,7 +149,7 @@ void deliver_job(struct spawn_job *job) {
 }
 
 /*
- * Creates the function with which threads deliver jobs. All jobs share one, because each such function needs a libuv
+ * Creates the function that delivers jobs to JavaScript. All jobs share it, because each such function needs a libuv
  * handle.
  */
 static bool open_delivery(napi_env env) {
@@ -162,7 +159,6 @@ static bool open_delivery(napi_env env) {
   return napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, deliver, &settled) == napi_ok;
 }
 
-/* Called from JavaScript as spawn(block, settings, done). */
 napi_value agent_spawn(napi_env env, napi_callback_info info) {
   static int last_number;
   napi_value args[3];
@@ -199,9 +195,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Kills the child of a start, and returns which system call the child was executing: 1 for chdir, 2 + n for execve of
- * the n-th file, 0 for anything else. If the start has already settled, does nothing, because the child's pid may have
- * been reused.
+ * Kills the child of a start that has not settled; the pid of a settled one may have been reused. Returns the system
+ * call that the child was executing: 1 for chdir, 2 + n for execve of the n-th file, 0 for any other.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;

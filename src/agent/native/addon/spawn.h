@@ -22,13 +22,13 @@ enum spawn_streams {
 struct spawn_job {
   struct spawn_job *next; /* the next job in the list of starting jobs; used only by the JavaScript thread */
   int number;             /* number by which abortSpawn identifies the job */
-  napi_ref done;          /* reference to the JavaScript callback */
+  napi_ref done;
 
   /* The fields of the SpawnBlock. They do not change once the thread runs. */
   char **files;
   char **args;
   char **env;
-  char **cwd; /* a list whose only element is the working directory */
+  char **cwd; /* the working directory, the only string of the list */
   enum spawn_streams streams;
   bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
   bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes to the agent instead */
@@ -60,7 +60,7 @@ struct spawn_job {
 
   /* Fields that both the JavaScript thread and the job's thread use. */
   pthread_mutex_t lock;
-  bool settled; /* whether the start has succeeded or failed; from then on the pid may be reused */
+  bool settled; /* set once the start has succeeded or failed; the pid may be reused afterwards */
   atomic_bool aborted;
 };
 

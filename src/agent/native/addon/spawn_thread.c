@@ -24,10 +24,9 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command if its child process could not set it before execve. The command's files in /proc get
- * their new owner only shortly after execve has resumed this thread, so this function retries. The files of a setuid
- * program stay with root, so its score cannot be set. Processes that the command forks before its score is set keep the
- * old score.
+ * Sets the OOM score of a command whose child process could not set it before execve. The command's files in /proc get
+ * their new owner only shortly after execve has resumed this thread, so this function retries. It fails for a setuid
+ * program, whose files stay with root. Processes that the command has already forked keep the old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
@@ -45,7 +44,7 @@ static void set_oom_score(const struct spawn_job *job, int pid) {
   close(fd);
 }
 
-/* Records the outcome once the child runs the command or is dead. Reaps a dead child. */
+/* Records whether the child runs the command. Reaps the child if it is dead. */
 static void settle(struct spawn_job *job, int pid) {
   pthread_mutex_lock(&job->lock);
   job->settled = true;
@@ -66,8 +65,8 @@ static void settle(struct spawn_job *job, int pid) {
 }
 
 /*
- * Raw clone3(2), for which the C library has no wrapper. The child starts on its own stack and so cannot return from
- * this function: it calls child(arg), which never returns. Returns the pid or a negated errno.
+ * Raw clone3(2), for which the C library has no wrapper. The child runs child(arg) on its own stack; child must not
+ * return. Returns the pid or a negated errno.
  */
 static long clone3(struct clone_args *request, int (*child)(void *), void *arg) {
 #if defined(__x86_64__)
@@ -109,8 +108,8 @@ static long clone3(struct clone_args *request, int (*child)(void *), void *arg) 
 }
 
 /*
- * Like clone(2), but the child starts in the job's cgroup. Returns -1 with ENOSYS, EINVAL or E2BIG before Linux 5.7, or
- * with ENOSYS or EPERM if a seccomp filter forbids clone3.
+ * Like clone(2), but starts the child in the job's cgroup. Linux before 5.7 fails with ENOSYS, EINVAL or E2BIG. A
+ * seccomp filter that forbids clone3 fails with ENOSYS or EPERM.
  */
 static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
   struct clone_args request = {

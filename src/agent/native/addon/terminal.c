@@ -52,7 +52,6 @@ void set_utf8_input(int slave) {
   tcsetattr(slave, TCSANOW, &settings);
 }
 
-/* Called from JavaScript as openTerminal(cols, rows). */
 napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
   napi_value args[2], pair = NULL;
   int ends[2];

@@ -1,7 +1,7 @@
 /*
- * The agent's time slice in Linux's scheduler (EEVDF, sched_setattr(2), Linux 6.12). Among the tasks that have not had
- * more than their share of the CPU, the kernel runs the one whose slice would end first. So a task with a short slice
- * runs sooner after it wakes up. Its share of the CPU stays the same.
+ * The agent's time slice in Linux's scheduler (EEVDF, sched_setattr(2), Linux 6.12). The kernel prefers the task whose
+ * slice would end first, so a task with a short slice runs sooner after it wakes up. Its share of the CPU stays the
+ * same.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -13,8 +13,8 @@
 #include "spawn.h"
 
 /*
- * The agent's time slice: half of the kernel's default on two CPUs. With a slice of 0.1 ms, other processes interrupt
- * the agent so often that a command takes longer.
+ * The agent's time slice: half of the kernel's default on two CPUs. With 0.1 ms a command took longer, because other
+ * processes interrupted the agent too often.
  */
 enum { AGENT_SLICE_NS = 700 * 1000 };
 /* The scheduling policies SCHED_OTHER and SCHED_BATCH. Only tasks with these policies have a time slice. */
@@ -52,9 +52,8 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Also finds out whether the agent was started with a slice other than the
- * kernel's default, because its children must then get that slice. To read the default, the function resets the slice
- * to the default first.
+ * Gives the calling thread a short time slice. Keeps the previous slice for the agent's children if it was not the
+ * kernel's default. The default can only be read after a reset, so the function first resets the slice.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

@@ -1,7 +1,7 @@
 /*
- * Writes and reads many small entries below a directory in one job on a libuv thread; writing them one by one would
- * take ten jobs per file. openat2(2) keeps paths below the directory even if the tree changes concurrently. A job ends
- * after a time slice, because other calls need the thread.
+ * Writes and reads many small entries below a directory in one job on a libuv thread, instead of ten jobs per file.
+ * openat2(2) keeps paths below the directory even if the tree changes concurrently. A job ends after BATCH_MS, because
+ * other calls need the thread.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -20,10 +20,7 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
  */
 struct tree {
   int root, flags;
-  /*
-   * At the end the caller syncs one or two file systems: always the one that contains `root`, and possibly a second
-   * one. This is a directory on the second one; it is equal to `root` if there is no second one.
-   */
+  /* At the end the caller syncs the file system of `root` and that of this directory, which may be `root` itself. */
   int synced;
   /* The directory of the last entry; its descriptor is -1 while no directory is open. */
   struct place place;
@@ -33,9 +30,7 @@ struct tree {
    * the disk.
    */
   int error;
-  /*
-   * Whether the name of an earlier file was already taken. If so, the agent looks up each later name before it uses it.
-   */
+  /* Whether an earlier file's name was already taken. Later names are then looked up before they are used. */
   bool replaces;
 };
 
@@ -91,8 +86,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, unless the caller syncs it at the end (the file systems of `root` and of
- * `synced`). The entry may be on another file system, for example, if a symbolic link in the tree refers to a mount.
+ * Syncs the file system of the last entry, if the caller does not sync it anyway at the end. A symbolic link in the
+ * tree may refer to such a file system.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -131,8 +126,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * The first lookup has resolved absolute links as in a chroot, and has found no directory. This lookup does not
-   * resolve them, so that it fails with EXDEV, and not with ENOENT, if a link leads outside the root.
+   * Looks up the directory again without resolving absolute links, so that a link that leads outside the root fails
+   * with EXDEV instead of ENOENT.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
@@ -143,9 +138,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Creates the file under its name without first checking whether the name is free, because most names are free. If the
- * name is taken, the new file gets a copy of those attributes of the existing file that the entry does not specify. The
- * new file then replaces the existing file.
+ * Creates the file without first checking whether its name is free, because most names are. If the name is taken, the
+ * attributes that the entry does not specify are copied from the existing file, which the new file then replaces.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;
@@ -203,10 +197,7 @@ static int put_hard_link(const struct tree *tree, const char *name, const char *
 }
 
 static int put_attributes(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
-  /*
-   * Not opened with O_PATH, because fchmod(2) rejects O_PATH descriptors, and its alternatives require Linux 6.6 or
-   * /proc.
-   */
+  /* Not opened with O_PATH, because changing the mode of an O_PATH descriptor requires Linux 6.6 or /proc. */
   int fd = openat(tree->place.directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) fd = open_directory(tree, name, entry, path);
   int result = fd < 0 ? -1 : set_attributes(fd, entry);
@@ -251,9 +242,9 @@ int agent_sync_file_system(struct argument *args) {
 }
 
 /*
- * Finds the start and end of the next data at or after an offset; if there is no more data, both are the file's end. A
- * small hole counts as data, because sending it as a hole costs as much as sending its zeros. If the file system does
- * not support SEEK_DATA, the whole file is data. Afterwards the file position is the offset.
+ * Finds the start and end of the next data at or after an offset; both are the file's end if no data follows. A small
+ * hole counts as data, because sending it as a hole costs as much as sending its zeros. Without SEEK_DATA the whole
+ * file counts as data.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];

@@ -1,4 +1,4 @@
-/* Resource usage of commands. */
+/* CPU time and peak memory: of an ended process by rusage, or of all processes of a cgroup by its files. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

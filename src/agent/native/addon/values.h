@@ -16,9 +16,7 @@ static inline void get_arguments(napi_env env, napi_callback_info info, size_t c
   napi_get_cb_info(env, info, &count, values, NULL, NULL);
 }
 
-/*
- * Fills `values` with a method call's arguments. Returns the C struct that the JavaScript object `this` wraps, or NULL.
- */
+/* Fills `values` with the arguments of a method call. Returns the C struct of the method's object, or NULL. */
 static inline void *get_object(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
   napi_value self;
   void *object = NULL;
@@ -74,13 +72,12 @@ static inline napi_value from_bool(napi_env env, bool truth) {
   return value;
 }
 
-/* Sets errno and returns -1. */
 static inline int fail_with(int error) {
   errno = error;
   return -1;
 }
 
-/* Closes a descriptor, if it is valid, and keeps errno. For cleaning up after a failed call. */
+/* Closes a descriptor if it is not negative, and keeps errno. */
 static inline void close_keep_errno(int fd) {
   int error = errno;
   if (fd >= 0) close(fd);

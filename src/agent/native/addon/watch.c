@@ -1,7 +1,7 @@
 /*
- * Watches directories with inotify(7), whose calls take only paths. A path could be swapped before the call, and a path
- * in /proc is not available if /proc is missing. So a thread with its own working directory enters each directory by
- * descriptor (fchdir(2)) and watches ".".
+ * Watches directories with inotify(7), which takes only paths. A path could be swapped before the call, and /proc may
+ * be missing. So a thread with its own working directory enters each directory by descriptor (fchdir(2)) and watches
+ * ".".
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -119,8 +119,8 @@ static void *watch_in_own_directory(void *data) {
 }
 
 /*
- * Runs the job on a thread of its own, which can have its own working directory. The thread ends after the job,
- * because the kernel would not report the removal of a directory that is still a thread's working directory.
+ * Runs the job on a new thread, which can have its own working directory. The thread ends after the job, because the
+ * kernel does not report the removal of a thread's working directory.
  */
 int agent_watch_each(struct argument *args) {
   struct watching watching = {.args = args};

@@ -1,6 +1,6 @@
 /*
- * Reads whole small files, all in one job. A job per step would wake more threads, and each thread that wakes after a
- * restore accesses some ten pages of guest memory, which must be loaded from the snapshot.
+ * Reads whole small files, all in one job. More jobs would wake more threads, and each thread that wakes after a
+ * restore loads some ten pages of guest memory from the snapshot.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ struct state {
   int64_t error; /* errno, or 0; the other fields are valid only if it is 0 */
   int64_t dev, ino, size, mtime_ns, ctime_ns, mode, uid;
   int64_t changed; /* whether the file changed during the read, so that the bytes may be inconsistent */
-  int64_t length;  /* number of the file's bytes, which follow */
+  int64_t length;
 };
 
 static int64_t ns_of(struct timespec time) {
@@ -101,8 +101,8 @@ static int append_state(struct argument *answer, struct state state) {
 }
 
 /*
- * Reads the current content of a file. Cached pages may contain data from before a restore, and only data that is read
- * after a new open is certain to be current. So the function drops the cached pages and opens the file a second time.
+ * Reads the current content of a file. Cached pages may be older than the last restore, so the function drops them. It
+ * then opens the file again, because only a read after a new open is certain to return current data.
  */
 static int append_file(struct argument *answer, const char *path, int64_t limit) {
   int fd = open_file(path);
