@@ -11,7 +11,7 @@ export type GivenCommand = Pick<CommandSpec, "args"> & Partial<CommandSpec>;
  * Returns the fields of a command that the kernel could not accept, each with its problem but without its value. An
  * empty `args` is not reported, and `user` is not checked.
  *
- * @param path prefix of the fields in the message: empty, or the path of the command with a dot at its end
+ * @param path prefix of each field name: empty, or the path of the command with a dot at its end
  */
 export function* commandFaults(
   path: string,

@@ -46,7 +46,6 @@ interface Resolution {
 
 /** An environment, and the values from which it was built, so that it can be reused for the same values. */
 interface MadeEnvironment {
-  /** Version of the session's environment (`SessionEnvironment.version`). */
   readonly version: number;
   readonly user: ResolvedUser;
   /** TERM for a command whose environment does not set it. Undefined without a terminal. */
@@ -92,8 +91,8 @@ export class CommandStarter {
   }
 
   /**
-   * The environment of a command with the variables of its user. If the user is not the agent's own, inherited values
-   * of HOME, USER and so on are replaced. Otherwise only missing variables are set.
+   * The environment of a command. If its user is not the agent's own, the user's HOME, USER and so on replace inherited
+   * values. Otherwise they are only set if they are missing.
    */
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser, cwd: string): Promise<MadeEnvironment> {
     const pwd = this.#parts.environment.inheritsDirectories ? cwd : undefined;
@@ -202,9 +201,9 @@ function personalVariables({ home, name, shell }: ResolvedUser): Map<string, str
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * The files to try for a command, in order, as execvp(3) does: the command itself if it contains a slash; otherwise one
- * file per entry of the child's PATH (an empty entry is the working directory). Throws AgentError if these paths
- * together exceed the limit for the arguments of a command.
+ * The files to try for a command, in order, as execvp(3) does. A command with a slash is the only file. Otherwise there
+ * is one file for each directory in the child's PATH. An empty directory means the working directory. Throws AgentError
+ * if the paths together exceed the limit for the arguments of a command.
  */
 export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
   if (command.includes("/")) return [command];

@@ -25,7 +25,6 @@ export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS }
  * a terminal disconnects.
  */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
-/** Kills processes at once, without a grace period. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
 /** How the processes ended that `endProcesses` was to end. */
@@ -57,8 +56,8 @@ export interface Ended {
 }
 
 /**
- * Resolves when the child has ended. If `signal` is aborted first, with an Ending as its reason, ends the process tree
- * of the child and resolves when all of it has ended. If the child ends by itself, its background processes continue.
+ * Resolves when the child has ended; its background processes continue. If `signal` is aborted first, ends the whole
+ * process tree as the signal's reason (an Ending) says, and resolves when all of it has ended.
  */
 export async function followToEnd(child: ChildProcess, signal: AbortSignal): Promise<Ended> {
   const stuck = Promise.withResolvers<ProcessEnd>();
@@ -66,7 +65,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
   using _listener = whenAborted(signal, () => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
-      // The child itself may have survived SIGKILL. In this case its end is not awaited.
+      // "left" may mean that the child itself survived SIGKILL, so its end is not awaited.
       if (outcome === "left") stuck.resolve({ code: 128 + Signal.KILL, signal: Signal.KILL, coreDumped: false });
     });
   });

@@ -16,8 +16,8 @@ export type InheritedEnvironment = readonly Uint8Array[];
 const EQUALS = 0x3d;
 
 /**
- * Returns the bytes of an entry. An inherited entry is not copied, because it may contain the token: the agent
- * overwrites the token later, and a copy would remain in memory.
+ * Returns the bytes of an entry. An inherited entry may contain the token, so it is not copied: the agent later
+ * overwrites the token, but a copy would remain in memory.
  */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
@@ -101,7 +101,6 @@ function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<
   return variables;
 }
 
-/** The parts from which the environment of every child is built. */
 export interface EnvironmentSources {
   /** The environment that the agent was started with, byte for byte. */
   readonly inherited: Environment;
@@ -123,7 +122,7 @@ export class SessionEnvironment {
   /** The environment of a command that sets no variables. Computed once, because most commands need exactly this one. */
   #session: Environment;
   #version = 1;
-  /** Whether the agent was started with PWD or OLDPWD, whose values would be wrong for a command. */
+  /** Whether the agent was started with PWD or OLDPWD. These values would be wrong for a command. */
   readonly inheritsDirectories: boolean;
   /** Variables that are added last, and only for the workload: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
@@ -155,10 +154,9 @@ export class SessionEnvironment {
   /**
    * Builds an environment from three layers. A later layer overrides an earlier one:
    *
-   * - The first layer is the inherited environment, without the bootstrap variables and with the changes of `replaced`.
-   * - The second layer is `Process.env`.
-   * - The third layer is `requested`. It may even set a bootstrap variable, because only inherited values of bootstrap
-   *   variables are removed.
+   * - the inherited environment, without the bootstrap variables and with the changes of `replaced`
+   * - `Process.env`
+   * - `requested`, which may even set bootstrap variables
    *
    * @param replaced new values of inherited variables; an undefined value removes the variable
    */

@@ -11,8 +11,8 @@ import {
 } from "../domain/index.ts";
 
 /**
- * The time until a frozen session thaws is measured in ticks. Each tick counts as at most LONGEST_TICK_MS, because when
- * a guest resumes, the monotonic clock may jump by the whole time for which the guest was suspended.
+ * Ticks measure the time until a frozen session thaws. A tick counts as at most LONGEST_TICK_MS, because the monotonic
+ * clock may jump by the suspended time when a guest resumes.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
@@ -20,7 +20,6 @@ const LONGEST_TICK_MS = 200;
 /** The result of a freeze (RunHookRequest.freeze_ms). */
 export interface FreezeReport {
   readonly frozen: boolean;
-  /** Number of frozen processes. */
   readonly processes: number;
   /**
    * Processes of the frozen session that have not stopped yet, because they wait in the kernel. They stop when their
@@ -33,7 +32,10 @@ export interface FreezeReport {
 
 /** What RunRestoreDuties reports about a freeze. */
 export interface DutiesThaw {
-  /** Whether the session is still frozen. Reasons: keep_frozen, an invalid spec file, or the kernel refused to thaw. */
+  /**
+   * Whether the session is still frozen: because of keep_frozen or an invalid spec file, or because the kernel refused
+   * to thaw.
+   */
   readonly frozen: boolean;
   /** Whether the session was frozen and then thawed without restore steps. */
   readonly thawedWithoutDuties: boolean;
@@ -82,7 +84,7 @@ export interface Pausable {
 
 type State =
   | { readonly kind: "live" }
-  /** A freeze is in progress: no command may start, and the freeze waits for commands that are starting. */
+  /** No command may start, and the freeze waits for commands that are starting. */
   | { readonly kind: "closing"; readonly freezeMs: number }
   | {
       readonly kind: "frozen";
@@ -109,9 +111,8 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 }
 
 /**
- * Freezes the session for a snapshot. Thaws it when the restore steps run, when the time is over, or when the agent
- * shuts down. Every start of a command must go through `admit`, because a command that starts in a frozen session would
- * hang. "Duties" in the diagram are the restore steps of a RunRestoreDuties call.
+ * Freezes the session for a snapshot. Every start of a command must go through `admit`, because a command that starts
+ * in a frozen session would hang. "Duties" in the diagram are the restore steps of a RunRestoreDuties call.
  *
  *            freeze()             group.freeze()
  *     live ────────────► closing ────────────────► frozen ◄─┐ duties with keep_frozen; duties that refuse a spec
@@ -207,8 +208,7 @@ export class SessionFreeze {
       signal.throwIfAborted();
       await prepare();
       signal.throwIfAborted();
-      // During the calls above, the agent may have begun to shut down, or a signal may have asked the session to end.
-      // Both change the state.
+      // While this call waited, a shutdown of the agent or a signal may have changed the state.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       sessionClock.freeze();
@@ -235,8 +235,7 @@ export class SessionFreeze {
     }
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
-    // The state is checked again, because a short freeze_ms may already be over, or the agent may have begun to shut
-    // down.
+    // A short freeze_ms may already be over, or the agent may have begun to shut down.
     return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
   }
 
@@ -245,7 +244,7 @@ export class SessionFreeze {
    *
    * - The client requested to keep the session frozen (`keep`).
    * - A spec file is invalid, and any call during this freeze had `keep`. Then the guest is a fork whose spec files the
-   *   client is writing, and the fork must not run with the variables of the original guest.
+   *   client is still writing. The fork must not run with the variables of the original guest.
    *
    * The caller resumes ready_cmd.
    */
@@ -346,8 +345,7 @@ export class SessionFreeze {
     this.#isOver = true;
     this.#state.cancelTick();
     this.#state = LIVE;
-    // The thawed processes execute no further instruction, because each has a pending SIGKILL, which takes effect
-    // first.
+    // Each thawed process has a pending SIGKILL, which takes effect before its next instruction.
     group.thaw();
     sessionClock.thaw();
     this.#onKilled();
@@ -364,7 +362,7 @@ export class SessionFreeze {
     this.#state.cancelTick();
     this.#state = LIVE;
     sessionClock.thaw();
-    // A freeze that failed was never reported as successful, so there is nothing to log.
+    // A freeze that failed was not logged as session_frozen, so its thaw is not logged either.
     if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";
     if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });

@@ -8,7 +8,6 @@ import {
   type StatusName,
 } from "../domain/index.ts";
 
-/** Failures of commands that are missing, not executable, or not a program. */
 const notFound = (problem: string): Failure => ["NOT_FOUND", "EXEC_NOT_FOUND", problem];
 const denied = (problem: string): Failure => ["PERMISSION_DENIED", "EXEC_PERMISSION_DENIED", problem];
 const badFormat = (problem: string): Failure => ["FAILED_PRECONDITION", "EXEC_BAD_FORMAT", problem];
@@ -62,10 +61,7 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/**
- * Failures by the step of the start that failed, for errnos without an entry of their own. For a step that is not
- * listed, SETUP applies.
- */
+/** Failures by failed step, for errnos without an entry of their own. The default is SETUP. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),

@@ -32,12 +32,12 @@ interface GroupEntry {
 /**
  * Resolves `user`, `uid`, `user:group` or `uid:gid` by the rules of moby:
  *
- * - A number always means an id. An id needs no entry in the file (the primary group is then 0), but a name requires an
- *   entry. The first matching entry is used.
+ * - A number always means an id. An id without an entry is accepted, with primary group 0. A name requires an entry. The
+ *   first matching entry is used.
  * - Supplementary groups of /etc/group are used only if no group is specified. `user:` is the same as `user`.
  * - Names are compared byte for byte. Malformed lines are ignored, and a missing file counts as empty.
  *
- * One difference: `:group` is rejected, although it means user id 0 in moby. A missing name is not a request for root.
+ * One difference: `:group` is rejected, because a missing name is not a request for root. In moby it means user id 0.
  *
  * The primary group is also included in the supplementary groups: without it, the process could open files that deny
  * access to that group (CVE-2022-36109).

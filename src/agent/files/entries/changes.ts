@@ -15,8 +15,8 @@ export interface Change {
 }
 
 /**
- * A change made from the first event of a rename (IN_MOVED_FROM). If the second event follows, the change becomes a
- * move, otherwise a removal. Until this is known (`isHeld`), later changes stay in the queue.
+ * The first event of a rename (IN_MOVED_FROM). It becomes a move if the second event follows, otherwise a removal.
+ * While `isHeld`, it and all later changes stay in the queue.
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
@@ -32,9 +32,8 @@ const BITS: Readonly<Record<ChangeKind, number>> = {
 };
 const PLACE_BITS = BITS.CREATED | BITS.REMOVED;
 /**
- * The changes that wait to be sent. Repeated changes of one path are merged: the client can only look up the final
- * state of the entry, so the client loses nothing. Too many changes are replaced by a rescan of the deepest directory
- * that contains all of them.
+ * The changes that wait to be sent. Repeated changes of one path are merged, because the client can only look up the
+ * final state anyway. If there are too many changes, a rescan of their deepest common directory replaces them.
  */
 export class Changes {
   readonly #isReported: (path: string) => boolean;
@@ -43,9 +42,8 @@ export class Changes {
   /** The kinds of the changes that are queued for each path, as bits. */
   readonly #seen = new Map<string, number>();
   /**
-   * Directories for which a rescan is queued. Changes below such a directory are not queued, because the client will
-   * list the directory anyway. If a rename into or out of such a directory is then queued, the directory is removed
-   * from this list, so that later changes below it are queued again.
+   * Directories for which a rescan is queued. The client will list them anyway, so changes below them are not queued. A
+   * rename into such a directory, or the end of a directory above it, takes it off this list.
    */
   #rescans: string[] = [];
 
@@ -67,8 +65,7 @@ export class Changes {
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // After the rename of a directory, a path below it may mean another entry than before. So a later change of such a
-    // path must be queued, even if the queue already has a change of the same path from before the rename.
+    // After the rename of a directory, a path below it may mean another entry, whose changes must be queued again.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     if (isDirectory) this.#uncoverBelow(path);
@@ -85,8 +82,8 @@ export class Changes {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // The client is asked to list the directory of the old path again, so it may never have seen the entry under that
-      // path. The entry is therefore reported as a new one.
+      // A rescan is queued for the old path, so the client may never have seen the entry there. The entry is reported
+      // as new.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;
@@ -131,7 +128,7 @@ export class Changes {
     this.rescan(isMoving ? "" : commonDirectory(paths));
   }
 
-  /** Ends the cover of rescans below a directory that is gone. Another directory may soon have the same path. */
+  /** Forgets rescans below a directory that is gone, because another directory may soon have the same path. */
   #uncoverBelow(directory: string): void {
     this.#rescans = this.#rescans.filter((path) => path === directory || !isWithin(path, directory));
   }

@@ -25,7 +25,7 @@ export class DeferredAttributes implements AsyncDisposable {
   readonly #directory: OpenDirectory;
   #records = new Records();
   #file: Descriptor | undefined;
-  /** Sizes in bytes of the parts of the file, from its start. Each call of spill() appends one part. */
+  /** Sizes of the parts of the file in bytes, in order. Each call of spill() appends one part. */
   readonly #parts: number[] = [];
 
   /** @param directory records that exceed MEMORY_BYTES are written to a file on the file system of this directory */
@@ -39,8 +39,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * If the deferred attributes exceed the memory limit, moves them to a temporary file. Returns false if this fails;
-   * the caller must then set all deferred attributes now. Throws FileSystemError if the file system hangs.
+   * Moves the deferred attributes to a temporary file if they exceed MEMORY_BYTES. Returns false if this fails; the
+   * caller must then set them now. Throws FileSystemError if the file system hangs.
    */
   async spill(): Promise<boolean> {
     if (this.#records.sizeBytes < MEMORY_BYTES) return true;
@@ -69,8 +69,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * Removes all records and yields them in reverse order. So subdirectories come before their parent directories, whose
-   * mode may deny access to the subdirectories once it is set.
+   * Removes all records and yields them in reverse order: subdirectories first, because the new mode of their parent
+   * may deny access to them.
    */
   async *takeAll(): AsyncGenerator<Records, void, undefined> {
     let records: Records | undefined = this.#records;

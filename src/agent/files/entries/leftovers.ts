@@ -25,8 +25,8 @@ export function temporaryName(): Buffer {
 /** Removes temporary files of agents that were killed while they wrote. */
 export class Leftovers {
   /**
-   * Inodes of checked directories. If an inode number repeats on another file system, that directory is not checked,
-   * which does no harm.
+   * Inodes of checked directories. A directory with the same inode number on another file system is not checked, which
+   * does no harm.
    */
   readonly #seen = new Set<bigint>();
 

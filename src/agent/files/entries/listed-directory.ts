@@ -41,14 +41,14 @@ export class ListedDirectory implements AsyncDisposable {
     return this.#page(from, false);
   }
 
-  /** Opens a subdirectory. Without `crossesMounts`, rejects with EXDEV if it is a mount point. */
+  /** Opens a subdirectory. If it is a mount point and `crossesMounts` is false, rejects with EXDEV. */
   async enter(name: FilePath, crossesMounts: boolean): Promise<ListedDirectory> {
     return new ListedDirectory(await this.#directory.enter(name, crossesMounts));
   }
 
   /**
-   * Opens the parent directory. Rejects with ESTALE if the parent is not `left`, the directory from which the walk
-   * entered this one. In that case this directory was moved.
+   * Opens the parent directory. Rejects with ESTALE if its identity is not `left`, because this directory was then
+   * moved during the walk.
    */
   async above(left: DirectoryIdentity): Promise<ListedDirectory> {
     const above = new ListedDirectory(await this.#directory.parent());
@@ -89,8 +89,8 @@ export class ListedDirectory implements AsyncDisposable {
   }
 
   /**
-   * Returns the entry of a mount point with the attributes of the mounted root directory. If these cannot be read, for
-   * example because the mount hangs, the entry has the errno.
+   * Returns the entry of a mount point with the attributes of the mounted root directory. If they cannot be read, for
+   * example because the mount hangs, sets `errno` instead.
    */
   async #mounted(entry: DirectoryEntry): Promise<DirectoryEntry> {
     try {

@@ -50,7 +50,6 @@ const POSITION_BYTES = 8;
 const MOUNTED = "EXDEV";
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** A page of entries, and the identity of their directory. */
 export interface PackedDirectory extends DirectoryPage {
   readonly identity: DirectoryIdentity;
 }

@@ -30,9 +30,8 @@ export interface Commit {
 }
 
 /**
- * Creates a file of mode 0600 in a directory and takes ownership of `directory`. The file has no name (O_TMPFILE of
- * open(2)) if the file system supports that, so that a killed agent leaves nothing behind. Otherwise it has a temporary
- * name, and leftovers of killed agents are removed first.
+ * Creates a file of mode 0600 in a directory and takes ownership of `directory`. If possible, the file has no name
+ * (O_TMPFILE of open(2)), so that a killed agent leaves nothing behind. Otherwise it has a temporary name.
  */
 export async function createFile(
   directory: OpenDirectory,
@@ -110,7 +109,7 @@ export class NewFile {
     this.#temporary = temporary;
   }
 
-  /** Device number of the file system, such as "254:0" (see Mount.fileSystem); undefined if there is no /proc. */
+  /** Device number such as "254:0" (see Mount.fileSystem); undefined without /proc. */
   get fileSystem(): string | undefined {
     return mountOf(this.#file.fd)?.fileSystem;
   }
@@ -164,7 +163,7 @@ export class NewFile {
       const { work } = this.#directory;
       late(await work.native(how, (addon) => addon.commitEntry(file.fd, directory.fd, record, temporary, flags)));
     } catch (error) {
-      // The step sync_folder comes after the file got its name, so no temporary name is left to remove.
+      // If the step sync_folder fails, the file already has its name, so no temporary name is left to remove.
       if (error instanceof FileSystemError && error.step === "sync_folder" && !(error instanceof FileSystemHung))
         this.#temporary = undefined;
       throw error;

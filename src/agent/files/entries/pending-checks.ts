@@ -39,7 +39,7 @@ export class PendingChecks {
     this.#waiting.delete(node);
   }
 
-  /** Lets a node wait for the next tick. Returns false if no directory was found at the same path already before. */
+  /** Lets a node wait for the next tick. Returns false if an earlier check also found no directory at this path. */
   pause(node: WatchedDirectory, path: string): boolean {
     if (this.#missing.get(node) === path) return false;
     this.#missing.set(node, path);

@@ -20,9 +20,9 @@ const NONE = new Uint8Array(0);
 export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 
 /**
- * An entry to create. If it replaces a file, an owner, group or mode that is missing here is copied from that file.
- * Otherwise `owner` supplies a missing owner or group, except that a setgid parent directory supplies the group. The
- * default mode is 0644 or 0755.
+ * An entry to create. If it replaces a file, a missing owner, group or mode is copied from that file. Otherwise the
+ * mode defaults to 0644 or 0755, and the owner and group to those of `owner`. In a setgid directory, the group defaults
+ * to the group of the directory.
  */
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;
@@ -70,7 +70,6 @@ export class Records {
     return this.#starts.length;
   }
 
-  /** Number of bytes that the records take so far. */
   get sizeBytes(): number {
     return this.#end;
   }
@@ -111,8 +110,8 @@ export class Records {
   }
 
   /**
-   * Adds a record that only sets the attributes of a directory: a copy of the directory's own record, with another
-   * type. The added record is applied after the content of the directory was written.
+   * Adds a copy of a directory's record, with the type that only sets attributes. The copy is applied after the content
+   * of the directory was written.
    */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);
@@ -131,7 +130,6 @@ export class Records {
     return this.#bytes.subarray(at + HEAD_BYTES, at + HEAD_BYTES + this.#bytes.readUInt32LE(at) - 1);
   }
 
-  /** Size of the file content in a record. */
   dataBytes(index: number): number {
     return this.#bytes.readUInt32LE(this.#start(index) + DATA_AT);
   }

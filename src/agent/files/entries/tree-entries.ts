@@ -10,9 +10,9 @@ export const SYNC = 4;
 const NO_MOUNTS = 8;
 
 /**
- * Creates entries below a directory from records (record.ts), as many as fit into one time slice. The result has an
- * element for each entry that was tried: its error, or undefined. The caller later syncs the file systems of `root` and
- * `synced`, so files on these two are not synced one by one.
+ * Creates entries below a directory from records (record.ts), as many as fit into one time slice. The result has the
+ * error, or undefined, for each entry that was tried. Files on the file systems of `root` and `synced` are not synced
+ * one by one; the caller syncs these file systems later.
  */
 export async function putEach(
   root: OpenDirectory,
@@ -59,8 +59,8 @@ export async function readEach(
 }
 
 /**
- * Adds NO_MOUNTS to the flags if the mounts below `root` are known and `mount` is undefined. Lookups then fail at every
- * mount point. Otherwise a lookup could follow a symbolic link into a mount that hangs.
+ * Adds NO_MOUNTS if the mounts below `root` are known and `mount` is undefined. A lookup then fails at a mount point,
+ * instead of following a symbolic link into a mount that hangs.
  */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;

@@ -31,7 +31,7 @@ export class WatchedDirectory {
   name: string;
   /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
-  /** Number of the tick (see WatchedTree) before the last check that has found the directory. */
+  /** Number of ticks (see WatchedTree) when a check last found the directory. */
   tick = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
@@ -67,7 +67,7 @@ export class WatchedDirectory {
     this.parent = undefined;
   }
 
-  /** Sets what the next check reports, unless the present value is a higher level of REPORTS. */
+  /** Sets what the next check reports, but never lowers the level. */
   reportAtLeast(report: Report): void {
     if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }

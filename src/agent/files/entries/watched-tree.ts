@@ -12,7 +12,6 @@ interface Move {
   isOld: boolean;
 }
 
-/** Dependencies and options of a WatchedTree. `isIgnored` receives the path of a directory or entry. */
 export interface WatchedTreeParts {
   readonly changes: Changes;
   readonly isRecursive: boolean;
@@ -31,10 +30,9 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
  * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
  * An event describes the past. Only a check, which adds a watch at a path, finds the present state. So each event that
- * reports a new directory causes a check of its path, and the result of the check is authoritative. If the check finds
- * a directory that is already watched, that directory was moved to this path, and its previous path is checked again.
- * If the check finds no directory, the path is checked once more after the pending events were read, because one of
- * them explains the absence.
+ * reports a new directory causes a check of its path. If the check finds a directory that is already watched, that
+ * directory was moved, and its previous path is checked again. If the check finds no directory, it is repeated after
+ * the pending events were read, because one of them explains the absence.
  *
  *     event ─► waiting ─► check ─┬─► watched; if the directory is new, its subdirectories: waiting
  *                 ▲              └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
@@ -49,14 +47,13 @@ export class WatchedTree {
   readonly #parts: WatchedTreeParts;
   readonly #root = new WatchedDirectory("");
   readonly #directories = new Map<number, WatchedDirectory>();
-  /** Directories, and paths at which a directory is expected. */
   readonly #pending = new PendingChecks();
   readonly #moves = new Map<number, Move>();
   #round = 1;
   #ticks = 0;
   /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
   #hasDropped = false;
-  /** Whether a rescan was sent since the last tick: the next events may be older than the rescan. */
+  /** Whether a rescan was sent since the last tick. The next events may then be older than the rescan. */
   #isStale = false;
   #lastUnknownKey = 0;
   #unwatched: number[] = [];
@@ -90,7 +87,7 @@ export class WatchedTree {
     else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // Reports only a change of the root: a change of any other directory is also reported by the watch of its parent.
+      // A change of a directory itself is reported by the watch of its parent. Only the root has no watched parent.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
   }
@@ -128,7 +125,7 @@ export class WatchedTree {
       // The watched directory is checked in a separate batch, because its watch has another mask (IN_MOVE_SELF).
       if (places.length >= most || (place === this.#root && places.length > 0)) break;
       const path = this.#pathOf(place, "");
-      // The path is unknown while the directory or an ancestor is being renamed. The directory is then checked later.
+      // While the directory or an ancestor is being renamed, the path is unknown, and the check waits.
       if (path === undefined) continue;
       if (place !== this.#root && this.#parts.isIgnored(path)) {
         this.#pending.settle(place);
@@ -149,9 +146,8 @@ export class WatchedTree {
   }
 
   /**
-   * Call it when a rescan is sent to the client, which then lists directories. A directory that is not watched yet may
-   * change between that listing and the start of its watch. So such a directory gets its own rescan when its watch has
-   * started.
+   * Call it when a rescan is sent to the client, which then lists directories. A new directory may change after that
+   * listing but before its watch starts, so it gets a rescan of its own.
    */
   rescanned(): void {
     this.#isStale = true;
@@ -168,7 +164,7 @@ export class WatchedTree {
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // The directory at this path is also an ancestor of this path, so a directory was renamed during the check.
+      // The directory found here is also an ancestor of this path, so a directory was renamed during the check.
       this.failed(place, "ESTALE", path);
       return;
     }
@@ -232,7 +228,8 @@ export class WatchedTree {
     };
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
       const known = directory.child(name);
-      // A check has found a directory that was created after this event. The client forgets it with the old entry.
+      // The removed entry is not a directory, so a check found this directory later at the same path. The client
+      // forgets it when it forgets the entry, so it is reported again.
       if (known !== undefined && !isDirectory) this.#pending.add(known, "rescan");
       const child = isDirectory ? known : undefined;
       const unreported = child?.report ?? "difference";
@@ -278,8 +275,8 @@ export class WatchedTree {
   }
 
   /**
-   * Waits for a check to find the new path of a directory. If none has found it by the second call of `tick`, the
-   * directory is forgotten.
+   * Detaches a directory whose new path is unknown. If no check finds it before the second call of `tick`, it is
+   * forgotten.
    */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#pending.settle(directory);
@@ -307,7 +304,7 @@ export class WatchedTree {
   #rescan(directory: WatchedDirectory): void {
     const path = this.#pathOf(directory, "");
     if (path === undefined) directory.top.hasChanged = true;
-    // If events were dropped, everything is rescanned at the end of the round anyway.
+    // If events were dropped, the end of the round rescans everything anyway.
     else if (!this.#hasDropped) this.#parts.changes.rescan(path);
   }
 
@@ -328,8 +325,8 @@ export class WatchedTree {
     this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // The event says that the directory was moved below `parent`, but the directory now contains `parent`. So the event
-    // is outdated, because checks show the present state. Another check will find the directory at its present place.
+    // Checks have already found a newer state, in which the directory contains `parent`, so the event is outdated. A
+    // further check will find the directory's present path.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;
@@ -346,8 +343,8 @@ export class WatchedTree {
   }
 
   /**
-   * Checks again what was found below a directory since the last tick: the directory was perhaps moved before these
-   * checks, which then found the entries of another directory at its old path.
+   * Checks again what was found below a moved directory since the last tick. These checks may have run after the move,
+   * and may have found another directory's entries at the old path.
    */
   #checkBelow(directory: WatchedDirectory): void {
     for (const child of directory.children) {

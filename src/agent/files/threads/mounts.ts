@@ -51,7 +51,6 @@ function mountWithId(id: string): Mount {
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
 }
 
-/** A mount of a file system that hangs. */
 interface HungMount {
   readonly mount: Mount;
   /** Settles when the file system responds again. */
@@ -67,17 +66,14 @@ export class HungMounts {
   }
 
   /**
-   * Returns the hung mount if the file system of `mount` hangs, even if the hang was found at another mount of the same
-   * file system. Returns undefined otherwise.
+   * Returns undefined if the file system of `mount` does not hang. The returned mount may be another mount of the same
+   * file system.
    */
   of(mount: Mount | undefined): HungMount | undefined {
     return mount && this.#hung.get(mount.fileSystem);
   }
 
-  /**
-   * Records that a file system hangs. It counts as hung until `returned` resolves, which means that an operation that
-   * hung on it has returned.
-   */
+  /** Records that a file system hangs, until `returned` resolves because an operation that hung on it has returned. */
   add(mount: Mount, returned: Promise<void>): void {
     const hung = this.of(mount) ?? { mount, answers: Promise.withResolvers<void>() };
     this.#hung.set(mount.fileSystem, hung);

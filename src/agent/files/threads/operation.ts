@@ -12,8 +12,8 @@ export interface Holdable {
 interface FollowedPath {
   /**
    * Looks up the names of the path one by one, up to the first name that does not exist. Calls `onLookup` before each
-   * lookup, and at the end with an operation on the last name. Throws FileSystemHung before it would enter a file
-   * system that hangs.
+   * lookup, and at the end with an operation on the last name. Throws FileSystemHung instead of entering a file system
+   * that hangs.
    */
   walk(onLookup?: (lookup: Work<never>) => void): Promise<void>;
 }
@@ -29,7 +29,7 @@ export interface Work<Value> {
    * name does not.
    */
   readonly mount?: Mount | undefined;
-  /** Whether the operation looks up one name of a path, as one step of a walk along the path. */
+  /** Whether the operation looks up a single name of a path. */
   readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -51,7 +51,7 @@ export interface Running {
   /** Makes the operation's call fail before the operation returns. Undefined if the call has already failed. */
   reject: ((error: FileSystemHung) => void) | undefined;
   /**
-   * The mount that the operation waits for. Unknown for an operation on a path, until a second walk along the same path
+   * The mount that the operation waits for. For an operation on a path, undefined until a second walk along the path
    * has found the mount.
    */
   mount: Mount | undefined;
@@ -73,7 +73,7 @@ export function classOf({ step, isLookup }: Work<never>): WorkClass {
   return SYNCS.has(step) ? "sync" : "call";
 }
 
-/** The mount on which an operation without a `path` works: the one that it names, or that of its first descriptor. */
+/** The mount on which an operation without a `path` works: `mount` or, if undefined, the mount of its first descriptor. */
 export function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
   return mount ?? (held && mountOf(held.fd));
 }

@@ -20,15 +20,15 @@ const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
 /**
- * Largest number of similar operations that run at once on one file system, slow operations included. At most three
- * calls that are not slow run at once (AT_ONCE.call), so the limit of four calls is reached only if a call is slow.
+ * Largest number of similar operations that run at once on one file system, slow operations included. Calls reach their
+ * limit of four only if one of them is slow, because AT_ONCE.call is three.
  */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
 export interface Waiting {
   readonly work: Work<never>;
   /**
-   * Wakes the waiting operation. With `running`, it has a thread. With undefined, it must first check whether its mount
+   * Ends the wait. If `running` is defined, the operation may run. Otherwise it must first check whether its mount
    * hangs, and then wait again.
    */
   readonly start: (running: Running | undefined) => void;
@@ -37,9 +37,9 @@ export interface Waiting {
 }
 
 /**
- * Assigns threads to file operations. An operation that becomes slow no longer counts towards AT_ONCE, so that the next
- * one can run on another thread. For each file system, and for each kind of operation on it, the number of threads is
- * limited, so that a file system that hangs cannot block all threads.
+ * Assigns threads to file operations. An operation that becomes slow no longer counts towards AT_ONCE, so that another
+ * can run. The threads of each file system and kind of operation are limited, so that a file system that hangs cannot
+ * block all threads.
  */
 export class ThreadPool {
   /** Operations that run on a thread now, including those that hang. */
@@ -62,8 +62,8 @@ export class ThreadPool {
   }
 
   /**
-   * Takes a thread as soon as one is free. If the operation must first check again whether its mount hangs, the promise
-   * resolves with undefined. If the operation's signal is aborted first, the promise rejects with the signal's reason.
+   * Takes a thread as soon as one is free. Resolves with undefined if the operation must first check again whether its
+   * mount hangs. Rejects with the signal's reason if the operation's signal is aborted first.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);
@@ -190,9 +190,8 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now, unless libuv has started its threads already. libuv aborts the process if it
- * cannot start a thread, which could happen later, when the guest is at its process limit. Children do not inherit
- * UV_THREADPOOL_SIZE, because they get the environment that the agent was started with.
+ * Starts all of libuv's threads now, unless they run already. If libuv cannot start a thread later, for example at the
+ * guest's process limit, it aborts the process. Children do not inherit UV_THREADPOOL_SIZE.
  */
 export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

@@ -16,8 +16,8 @@ const STEPS: readonly (FileStep | undefined)[] = [
 const STEP_SHIFT = 16;
 
 /**
- * The error of a failed addon call. `result` is an errno, positive or negated. A call with several steps adds the
- * number of the failed step in the bits above the lower 16. If there is no such number, the failed step is `step`.
+ * Returns the error of a failed addon call. The lower 16 bits of `result`, which may be negated, are the errno. The
+ * higher bits are the number of the failed step, or 0 if the failed step is `step`.
  */
 export function failureOf(result: number, step: FileStep): FileSystemError {
   const value = Math.abs(result);

@@ -19,8 +19,8 @@ const HUNG_SYNC_TICKS = 1_200;
  * Runs file operations on threads and detects mounts that hang. If an operation hangs, its call fails, but the
  * operation's memory is not reused until the operation returns.
  *
- * Which mount hangs is known at once for an operation on a descriptor. For an operation on a path, a second walk
- * follows the same path, one name at a time. The mount at which this walk stops is the one that hangs.
+ * If an operation on a path hangs, a second walk follows the path, one name at a time. The mount at which this walk
+ * stops is the one that hangs.
  *
  * While a lookup is slow or a mount hangs, each path is walked before it is used, so that no further operation enters
  * that mount.
@@ -159,8 +159,8 @@ export class FileWork {
   }
 
   #limitOf(work: Work<never>): number {
-    // A sync has a longer limit than all other operations, because it may write many pages. But if another operation
-    // has already shown that the file system hangs, a sync has the same limit as the others.
+    // A sync may write many pages, so its limit is longer. If its file system is already known to hang, the usual limit
+    // applies.
     const mayBeSlow = classOf(work) === "sync" && !(this.#hung.any && this.#hung.of(mountUnder(work)));
     return mayBeSlow ? HUNG_SYNC_TICKS : HUNG_TICKS;
   }
