@@ -144,8 +144,8 @@ const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
  * Accepts a bounded number of connections of a listener. The first `limit` connections have a place; further ones are
- * surplus connections. At its first admitted call, a surplus connection takes a free place, or applies the first
- * possible rule:
+ * surplus connections. At its first admitted call, a surplus connection takes a place. If no place is free, the first
+ * possible rule applies:
  *
  * - A connection without an admitted call becomes a surplus connection, and gives up its place.
  * - The connection whose client has been silent for the longest time is closed, if this time is at least
