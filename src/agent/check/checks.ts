@@ -12,10 +12,7 @@ export interface Check {
   readonly meaning: string;
 }
 
-/**
- * Whether a feature is missing. True or a text means that it is missing; a text describes what is missing and is shown
- * in place of `found`. False or undefined means that the feature is present.
- */
+/** True or a text means that the feature is missing. A text is shown in place of `found`. */
 type Problem = string | boolean | undefined;
 
 function check(name: string, problem: Problem, found: string, whenGood: string, otherwise: string): Check {
@@ -23,7 +20,7 @@ function check(name: string, problem: Problem, found: string, whenGood: string, 
   return { name, ok, found: typeof problem === "string" ? problem : found, meaning: ok ? whenGood : otherwise };
 }
 
-/** The version of Linux that introduced cgroup.kill, the newest kernel feature whose absence this check reports. */
+/** The Linux version with cgroup.kill, the newest kernel feature that this check requires. */
 const NEWEST = { major: 5, minor: 14 };
 
 function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {

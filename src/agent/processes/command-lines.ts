@@ -21,9 +21,8 @@ export interface CommandLine {
 const UNKNOWN: CommandLine = { bytes: new Uint8Array(), truncated: false };
 
 /**
- * Reads command lines without waiting for long if a read hangs. The kernel reads a command line from the memory of the
- * process and needs the process's memory lock for this. A thread of the process may hold that lock while it waits for a
- * file system that hangs.
+ * Reads command lines, but stops waiting soon if a read hangs. A read requires the memory lock of the process. A thread
+ * of the process may hold this lock while it waits for a file system that hangs.
  */
 export class CommandLines {
   readonly #processes: Pick<SessionProcesses, "commandLine">;

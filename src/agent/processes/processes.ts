@@ -114,10 +114,9 @@ export class ProcessList {
 }
 
 /**
- * Returns a function that finds the command to which a process belongs. With cgroups, this is the command with the
- * process's cgroup, even if the command has ended. Without cgroups, this is the running command whose first process
- * leads the process's session. If there is no such command, the parent of the process is tried in the same way, and so
- * on.
+ * Returns a function that finds the command to which a process belongs. With cgroups, this is the command that has the
+ * process's cgroup. Without cgroups, it is the running command whose first process leads the process's session. If
+ * there is no such command, the function tries the process's parent, and so on.
  */
 function assigned(
   processes: readonly SessionProcess[],

@@ -35,14 +35,13 @@ export interface UsageParts {
 
 /** What the agent needs of the client of a WatchUsage call: to send reports, and to know whether it can take more. */
 export interface UsageWatcher {
-  /** Whether the last report was not sent to the client yet, because the client reads too slowly. */
+  /** Whether the last report still waits to be sent, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (report: UsageReport) => void;
   /** This signal is aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** Reads the guest's usage on request. */
 export class Usage {
   readonly #parts: UsageParts;
   readonly #space: FileSystemSpaces;
@@ -58,9 +57,8 @@ export class Usage {
   }
 
   /**
-   * Reads the usage. If a reading is in progress, the call gets the result of the next reading, together with all other
-   * calls that wait for it. The reading in progress is not used, because it may have missed an event that the caller
-   * has already seen.
+   * Reads the usage. A call during a reading waits for the next reading, because the current one may have missed an
+   * event that the caller has already seen.
    */
   get(): Promise<UsageReport> {
     if (this.#next === undefined) {

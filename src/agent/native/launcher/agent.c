@@ -14,9 +14,8 @@
 #include "trace.h"
 
 /*
- * Runs in the agent's process, and puts this process into a process group of its own. If the launcher's group is the
- * foreground group of the terminal, the new group becomes the foreground group instead. tcsetpgrp(3) may raise SIGTTOU,
- * which has no effect because it is blocked here.
+ * Gives the agent a process group of its own (see start_agent). tcsetpgrp(3) may raise SIGTTOU, which has no effect
+ * because it is blocked here.
  */
 static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);
@@ -56,8 +55,8 @@ static bool reap(pid_t agent, int *status) {
 }
 
 /*
- * Forwards a signal number. Returns false if the channel is full. If the agent has closed its end, the agent is about
- * to exit, and the signal counts as forwarded.
+ * Forwards a signal number. Returns false if the channel is full. Returns true if the agent has closed its end, because
+ * it is then about to exit.
  */
 static bool forward(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
@@ -68,10 +67,7 @@ int supervise(pid_t agent, int channel) {
   int status = 0;
   for (;;) {
     siginfo_t info;
-    /*
-     * While a signal cannot be forwarded because the channel is full, take only SIGCHLD. Other signals stay pending in
-     * the kernel.
-     */
+    /* While the channel is full, the launcher handles only SIGCHLD. Other signals stay pending in the kernel. */
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;

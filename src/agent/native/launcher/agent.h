@@ -5,10 +5,9 @@
 #include <sys/types.h>
 
 /*
- * Starts the agent as a child in a process group of its own. If the launcher's group was the terminal's foreground
- * group, the agent's group becomes the foreground group instead, so that Ctrl-C reaches only the agent. Call it with
- * all signals blocked. The agent starts with no signal blocked, and with default dispositions except for real-time
- * signals.
+ * Starts the agent in a process group of its own. If the launcher's group is in the foreground of the terminal, the
+ * agent's group takes its place, so that Ctrl-C reaches only the agent. Call this with all signals blocked. The agent
+ * starts with no signal blocked and with default dispositions, but ignores real-time signals.
  */
 pid_t start_agent(char **command, char **environment);
 

@@ -25,8 +25,8 @@ static int join(char *path, const char *directory, const char *name) {
 }
 
 /*
- * Fills in the paths of a bundle, whose field `directory` is at first the path of the launcher. Returns -1 if the
- * launcher's directory does not contain the agent.
+ * Cuts the launcher's file name off `directory`, and fills in the other paths. Returns -1 if the directory does not
+ * contain the agent.
  */
 static int complete(struct bundle *bundle) {
   char *slash = strrchr(bundle->directory, '/');
@@ -40,8 +40,8 @@ static int complete(struct bundle *bundle) {
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
   /*
-   * The addon is not preloaded if it is missing or if white space is in its path: the loader prints an error for a
-   * missing file, and splits the list of preloaded files at spaces.
+   * The addon is not preloaded if it is missing, because the loader would print an error. The same applies if its path
+   * has white space, at which the loader would split the path.
    */
   if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
     bundle->addon[0] = '\0';

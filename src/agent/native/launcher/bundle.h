@@ -18,16 +18,14 @@ struct bundle {
 void find_bundle(struct bundle *bundle);
 
 /*
- * The agent's command line: the bundled dynamic loader runs the bundled program with the bundled libraries, so that
- * nothing of the image is used. The addon is preloaded, because it sets up the process before Node starts
- * (internals/mutex_table.c). `argv` is the launcher's own; its arguments are passed to the agent.
+ * The agent's command line. The bundled dynamic loader runs the bundled program and libraries, so that nothing of the
+ * image is used. It preloads the addon, which sets up the process before Node starts (internals/mutex_table.c).
  */
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
 /*
- * Asks the kernel to read the parts of the bundle's files that the start and the first calls need, and does not wait
- * for this. The file agent.pages lists these parts. Without the list, or if the kernel does not support such requests,
- * pages are read on demand with the usual read-ahead.
+ * Starts read-ahead of the parts of the bundle that agent.pages lists, and returns at once. The start and the first
+ * calls need these parts. Without the list or kernel support, pages are read on demand.
  */
 void read_ahead(const struct bundle *bundle);
 

@@ -4,9 +4,8 @@
 #include "bundle.h"
 
 /*
- * Copies the environment as raw bytes, each entry followed by a NUL, to a sealed memfd. Returns its descriptor,
- * whose offset is 0. Then overwrites the original, so that nothing of it stays in this process's memory or in
- * /proc/<launcher>/environ.
+ * Moves the environment to a sealed memfd and returns its descriptor, at offset 0. Each entry is raw bytes and a NUL.
+ * The original is overwritten, so that nothing of it stays in this process's memory or in /proc/<launcher>/environ.
  */
 int move_environment(char **environment);
 

@@ -25,8 +25,8 @@
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
 /*
- * After this number of successive rounds without any process to signal, the launcher stops waiting for the remaining
- * children. The kernel's list of children may be incomplete in one round, but not in so many rounds.
+ * After so many successive rounds without a process to signal, the launcher stops waiting for children. One such round
+ * is not enough, because the kernel's list of children may be incomplete.
  */
 #define MAX_IDLE_ROUNDS 100
 /*
@@ -35,7 +35,7 @@
  */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
-/* Pause after a search of all pids, as a multiple of the duration of the search. */
+/* The pause after a search of all pids is this many times as long as the search. */
 #define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
@@ -80,10 +80,7 @@ static bool signal_listed_children(int proc, int number) {
   return true;
 }
 
-/*
- * Whether the process is a child of the launcher: waitid(2) fails for other processes. With WNOWAIT it does not reap a
- * zombie.
- */
+/* Whether the process is a child of the launcher. Because of WNOWAIT, a zombie is not reaped. */
 static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -104,16 +101,13 @@ static bool signal_children_of(int proc, int number) {
 
 /*
  * Finds children by trying every possible pid, and signals them. This takes about a second, but needs neither /proc nor
- * CONFIG_PROC_CHILDREN. Afterwards, calls do nothing for a while, so that the signalled processes get CPU time to exit.
+ * CONFIG_PROC_CHILDREN. After a search there is a pause, so that the signalled processes get CPU time to exit.
  */
 static void signal_found_children(int number) {
   static long paused_until_ms;
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
-    /*
-     * No search is made during the pause, so it is unknown whether any children are left. The function reports that
-     * there are some, so that the caller waits.
-     */
+    /* During the pause, children may be left, so the caller must wait. */
     signalled_any = true;
     return;
   }

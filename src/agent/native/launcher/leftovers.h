@@ -4,8 +4,8 @@
 #include <sys/types.h>
 
 /*
- * Grace periods between SIGTERM and SIGKILL. CRASH_GRACE_MS is for the processes of a crashed agent (tests compile a
- * shorter one). ORPHAN_GRACE_MS is for processes that are left although the agent has ended its commands itself.
+ * Grace periods between SIGTERM and SIGKILL: for the processes of a crashed agent (tests compile a shorter one), and
+ * for processes that are left although the agent has ended its commands.
  */
 #ifndef CRASH_GRACE_MS
 #define CRASH_GRACE_MS 10000
@@ -13,10 +13,9 @@
 #define ORPHAN_GRACE_MS 2000
 
 /*
- * Ends the processes that the agent left behind: sends SIGTERM, and after `grace_ms` SIGKILL until none is left. As PID
- * 1 the launcher ends every process. Otherwise it ends its children, including adopted ones, and the processes in the
- * session's cgroup. It thaws this cgroup first and removes it at the end. `session` is the open directory of the
- * cgroup; -1 if there is none.
+ * Ends the processes that the agent left behind: sends SIGTERM, and after `grace_ms` SIGKILL. As PID 1 the launcher
+ * ends every process. Otherwise it ends its children, including adopted ones, and the processes in the cgroup `session`
+ * (-1: none). It thaws this cgroup first and removes it at the end.
  */
 void end_leftovers(int session, pid_t agent, int grace_ms);
 

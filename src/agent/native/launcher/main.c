@@ -56,8 +56,8 @@ static void ensure_standard_streams(void) {
 }
 
 /*
- * Closes all inherited descriptors except the standard streams, because they are not meant for the agent. On Linux
- * before 5.9, which lacks close_range(2), the descriptors stay open in the agent, which closes them in its children.
+ * Closes all inherited descriptors except the standard streams. Linux before 5.9 lacks close_range(2): there the agent
+ * inherits the descriptors, and closes them in its children.
  */
 static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);

@@ -44,8 +44,8 @@ static bool read_of(DIR *proc, const char *process, const char *name, char *text
 }
 
 /*
- * Returns the parent's pid, or 0 if the process does not exist. The process name, which /proc/PID/stat has in
- * parentheses, may itself contain spaces and parentheses (proc(5)).
+ * Returns the parent's pid, or 0 if the process does not exist. The process name in /proc/PID/stat may contain spaces
+ * and parentheses (proc(5)).
  */
 static pid_t parent_of(DIR *proc, const char *process) {
   char text[512];
@@ -72,8 +72,8 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
 static process_set descendants;
 
 /*
- * Largest number of rounds of the search for descendants. A few rounds suffice, because parents are usually listed
- * before their children. Without a limit, processes that fork in a loop could keep the search running for ever.
+ * Limit for the rounds of the search for descendants, because processes that fork in a loop could keep it running for
+ * ever. A few rounds suffice, because parents are usually listed before their children.
  */
 #define ROUNDS 4
 
@@ -96,8 +96,8 @@ static void find_descendants(DIR *proc) {
 }
 
 /*
- * Writes the relative path from the session's cgroup to the root of the hierarchy into `path`. The session's cgroup is
- * one level below the launcher's cgroup.
+ * Writes a path such as "../../" to `path`, which leads from the session's cgroup to the root of the hierarchy. The
+ * session's cgroup is one level below the launcher's.
  */
 static bool path_to_root(DIR *proc, char *path, size_t size) {
   char text[PATH_MAX + 256];

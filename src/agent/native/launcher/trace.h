@@ -13,8 +13,8 @@
 void read_trace_level(void);
 
 /*
- * Logs a signal that is forwarded to the agent. The timeout of the write uses SIGALRM, so a SIGALRM that another
- * process sends during the write is lost (failure.c).
+ * Logs a signal that is forwarded to the agent. A SIGALRM that arrives during the write is lost, because the write's
+ * timeout uses SIGALRM (failure.c).
  */
 void trace_signal(const siginfo_t *info);
 
