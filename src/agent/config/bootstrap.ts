@@ -17,7 +17,6 @@ import {
   readVariables,
 } from "./variables.ts";
 
-/** The agent's whole configuration. */
 export interface Configuration {
   /** TCP port of the management listener. If undefined, there is no TCP listener. */
   readonly guestPort: number | undefined;
@@ -39,9 +38,9 @@ export interface Configuration {
 }
 
 /**
- * Reads the configuration (docs/agent/operations.md, Variables) from the raw `NAME=value` entries of the agent's
- * environment and from the files that they name. `accepts` is a quick check of the TLS files; only if it returns false
- * are they checked by slower code, which finds the reason.
+ * Reads the configuration from the agent's environment (raw `NAME=value` entries) and from the files that it names. See
+ * docs/agent/operations.md, Variables. If `accepts`, a quick check of the TLS files, returns false, a slower check
+ * finds the faults.
  *
  * @throws BootstrapError, which lists every fault without the values of the variables; the process should then exit
  *   with status 78
@@ -58,7 +57,7 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // Variables that are set. A variable with an invalid value also counts, so that it is not reported as missing too.
+  // Variables that are set, even to an invalid value: such a variable must not be reported as missing too.
   const given: ReadonlySet<BootstrapVariable> = new Set([
     ...values.keys(),
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),

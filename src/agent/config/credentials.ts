@@ -155,7 +155,7 @@ function check(token: Buffer, variable: BootstrapFault["variable"], subject: str
     : { value: undefined, faults: [{ variable, problem: subject + problem }] };
 }
 
-/** Reads the TLS files and checks that a listener could start with them. Returns material only if all three are valid. */
+/** Reads the TLS files and checks that a listener could start with them. Returns material only if it could. */
 async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Promise<Found<TlsMaterial>> {
   const [cert, key, clientCa] = await Promise.all([
     read("SVC_TLS_CERT_FILE"),
@@ -187,9 +187,9 @@ function materialOf(...files: readonly (BootstrapFile | undefined)[]): TlsMateri
 const TOKEN_LIMIT_BYTES = 4096;
 
 /**
- * Returns why a value cannot be a token, or undefined if it can. The contract does not define a format, so any gRPC
- * metadata value is accepted (gRPC over HTTP/2, "ASCII-Value") except spaces. There is no minimum length, because the
- * length of a token does not show how strong it is.
+ * Returns why a value cannot be a token, or undefined if it can. The contract defines no format, so any gRPC metadata
+ * value without spaces is accepted (gRPC over HTTP/2, "ASCII-Value"). There is no minimum length, because a long token
+ * may be weak too.
  */
 function tokenProblem(token: Buffer): string | undefined {
   if (token.length === 0) return "is empty";
@@ -226,8 +226,8 @@ class InstanceToken {
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // `digest` is longer than `candidate` if a call has several tokens, because their digests are joined. write() then
-    // stops at the end of `candidate`, and the comparison of the lengths fails.
+    // If a call has several tokens, `digest` consists of several digests. write() then truncates it, and the comparison
+    // of the lengths fails.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

@@ -14,10 +14,7 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** Number of intervals (POLL_MS) without an answer after which a file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/**
- * Errno that is reported for a file whose file system does not respond. Such a file also has this text as its version
- * (see BootstrapFile.version).
- */
+/** Errno that is reported for a file whose file system does not respond. It is also the `version` of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
 /** The problem that is reported for a variable that names a file on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
@@ -41,8 +38,8 @@ export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: st
 };
 
 /**
- * `readFiles` of the addon: reads files, or only their metadata, on one thread, so that the agent does not wait for a
- * slow file system.
+ * The addon's `readFiles`: reads files, or only their metadata, on a separate thread, because a file system may be
+ * slow.
  */
 export type ReadFiles = (paths: Uint8Array, limitBytes: number) => Promise<Buffer | number>;
 
@@ -68,9 +65,8 @@ export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undef
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
- * Reads the files that bootstrap variables name. A file system that never responds blocks the reading thread for ever.
- * So only one read is in progress at a time while the agent runs. If a read times out, no other read starts until that
- * read has returned.
+ * Reads the files that bootstrap variables name. A file system that hangs blocks a thread for ever. So after the start
+ * only one read is in progress at a time, and if it has timed out, later reads fail until it returns.
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
@@ -127,9 +123,9 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
   }
 
   /**
-   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. If
-   * reading takes more than about five seconds, all files are reported as not responding. Uses one thread, because each
-   * thread that wakes after a restore touches ten pages of the guest's memory. Never rejects.
+   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. After
+   * about five seconds, reports all files as not responding. Never rejects. Uses one thread, because each thread that
+   * wakes after a restore touches ten pages of the guest's memory.
    */
   async reread(): Promise<ReadonlyMap<Variable, BootstrapFile>> {
     const paths = [...this.#paths.values()];
@@ -147,7 +143,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // In place of an invalid path, which may contain a NUL, the addon gets an empty path, which it cannot open.
+    // An invalid path may contain a NUL. The addon gets an empty path instead, which it cannot open.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }
@@ -223,8 +219,8 @@ function checkFile(path: string, found: ReadResult, rule: FileRule = () => undef
 }
 
 /**
- * The message for a file that cannot be read. It shows the path, so that an operator can find a missing mount. The path
- * is truncated, and escaped if it is not plain text. No other message contains the value of a variable.
+ * The message for a file that cannot be read. It shows the path, truncated and escaped, so that an operator can find a
+ * missing mount. No other message contains the value of a variable.
  */
 function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);
@@ -246,6 +242,6 @@ function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | und
   if (size > FILE_LIMIT_BYTES) return "names a file of more than 1 MiB";
   // The file has changed while it was read, so the bytes may be half old and half new.
   if (hasChanged) return "names a file that is being written";
-  // A file of size 0, as in /proc, may be endless, so no more is read than the size that fstat(2) reports.
+  // Files in /proc report size 0 and may be endless, so no more is read than the size that fstat(2) reports.
   return bytes.length === 0 ? "names an empty file" : undefined;
 }

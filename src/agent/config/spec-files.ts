@@ -32,8 +32,8 @@ export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): Boot
 }
 
 /**
- * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated. The new
- * `env` replaces the old one. They are not merged, because a cloned VM must not keep the old variables.
+ * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated: the new
+ * `env` replaces the old one, because a cloned VM must not keep the old variables.
  */
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
@@ -62,8 +62,8 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       if (problems.length > 0) return inUse;
       const spec = rules.withEnvOf(inUse, value);
-      // An equal version does not prove that the file is unchanged: on a file system with coarse timestamps, a changed
-      // file can have the same version. So the variables are compared as well.
+      // A changed file can have the same version if the file system's timestamps are coarse. So the variables are
+      // compared too.
       const isSame = file.version === this.#inUse.get(variable) && rules.env(spec) === rules.env(inUse);
       if (isSame) return inUse;
       this.#inUse.set(variable, file.version);
@@ -113,18 +113,12 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 
 type Hook = HooksSpec["preSnapshot"];
 
-/**
- * Returns the old hook with the variables of the hook that was read. If the spec file adds or removes the hook, returns
- * the old hook unchanged, because a hook cannot be added or removed while the agent runs.
- */
+/** Returns the old hook with the new variables. A hook cannot be added or removed while the agent runs. */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };
 }
 
-/**
- * Returns the schema names of the fields that differ, without `env`. If the spec file adds or removes a hook, the
- * result contains the name of that hook.
- */
+/** Returns the schema names of the fields that differ, except `env`. */
 function changedFields(before: object | undefined, after: object | undefined): string[] {
   const old = new Map(Object.entries(before ?? {}));
   const read = new Map(Object.entries(after ?? {}));

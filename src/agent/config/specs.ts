@@ -146,8 +146,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * The message for a value that is not base64. It is also used for base64 that is not a valid spec. Such a value may be
- * a command line or a path that was set by mistake and happens to be valid base64.
+ * The message for a value that is not base64, and for base64 that is not a spec: a path that was set by mistake may be
+ * valid base64.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
@@ -169,9 +169,8 @@ function positionOf(error: unknown): string {
 }
 
 /**
- * Returns the problems of a JSON value for the given message, one line per field, such as `ready_cmd.argz: unknown
- * field`. The protobuf library rejects the same values, but stops at the first problem and quotes the value. Covers the
- * kinds of fields that specs have; the library checks the rest.
+ * Returns the problems of a JSON value, one line per field, such as `ready_cmd.argz: unknown field`. The protobuf
+ * library would stop at the first problem and quote the value. It still checks the kinds of fields that no spec has.
  */
 function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
   if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];

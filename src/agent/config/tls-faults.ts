@@ -26,8 +26,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     try {
       if (!("problem" in file)) return { bytes: file.bytes, value: parse(file.bytes) };
     } catch {
-      // The fault is reported after this block. The message of OpenSSL's error is not used, because it may quote the
-      // file.
+      // The fault is added below, without OpenSSL's message, which may quote the file.
     }
     faults.push({ variable, problem: "problem" in file ? file.problem : `names a file that ${malformed}` });
     return undefined;

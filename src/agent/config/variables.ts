@@ -26,8 +26,8 @@ export const BOOTSTRAP_VARIABLES = [
 ] as const;
 
 /**
- * Common prefix of the variables. Entries of the environment without this prefix are dropped before the search for each
- * variable, so that the search of a large environment does not delay the start of the workload.
+ * Common prefix of the variables. Other entries are dropped first, because searching a large environment for each
+ * variable would delay the start of the workload.
  */
 const PREFIX: Buffer = Buffer.from("SVC_");
 
@@ -71,7 +71,7 @@ export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 /** The variables that are set and valid, and the faults of the others. */
 export interface BootstrapVariables {
   readonly values: BootstrapValues;
-  /** The value of SVC_INSTANCE_TOKEN: a view of its environment entry, which InstanceToken.digest() overwrites. */
+  /** A view of the environment entry of SVC_INSTANCE_TOKEN, which InstanceToken.digest() overwrites. */
   readonly token: Buffer | undefined;
   readonly faults: BootstrapFault[];
 }
@@ -132,9 +132,8 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 
 const EQUALS = 0x3d;
 /**
- * Prefilter for names that may be misspelled names of the agent's variables, because comparing names is slow. A name
- * with up to two wrong letters still has one of the letters S, V and C near its beginning, so it matches. Most other
- * variables of an image do not match.
+ * Cheap first check for misspelled names, because comparing names is slow. After two wrong letters, a name still has
+ * one of the letters S, V and C near its beginning. Most other variables of an image do not match.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 /**

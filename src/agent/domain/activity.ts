@@ -1,9 +1,6 @@
 import type { Clock } from "./ports/system.ts";
 
-/**
- * Smaller clock steps are ignored. Clients of Health do not notice them, and the jitter of clock readings is below this
- * limit.
- */
+/** Clock steps up to this size are ignored. Clients of Health do not notice them, and clock readings jitter by less. */
 const TOLERANCE_NS = 1_000_000n;
 
 /** A recorded time of the guest's clock, in nanoseconds since 1970. */
@@ -12,10 +9,10 @@ export interface Stamp {
 }
 
 /**
- * Corrects recorded times when the guest's clock is stepped. A backward step moves all recorded times back by the same
- * amount, once, so that their order and distances stay. A forward step leaves them unchanged: the guest was paused, so
- * the recorded activity really is that old. A step by any process is detected at the next call: the wall clock and the
- * monotonic clock run at the same rate, so only a step changes their difference.
+ * Corrects recorded times when any process steps the guest's clock. After a backward step, all recorded times move back
+ * by the same amount, so that their order and distances stay. A forward step leaves them unchanged: the guest was
+ * paused, so the recorded activity really is that old. The next call detects the step, because the difference between
+ * wall clock and monotonic clock has changed.
  */
 export class Stamps {
   readonly #clock: Clock;
@@ -33,9 +30,8 @@ export class Stamps {
    * same amount.
    */
   nowNs(): bigint {
-    // The monotonic clock is read first. If the agent is preempted between the two readings, the wall clock seems to
-    // have been stepped forward, never backward. The monotonic clock is then read again to find out whether there was a
-    // step.
+    // The monotonic clock is read first, so that a preemption between the two readings looks like a forward step, never
+    // a backward step. Reading it again shows whether there was a step.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -50,9 +46,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may set the guest's clock. If the clock showed an earlier time than `setSinceNs` before the
-   * step, the clock had never been set, and all stamps are wrong. All stamps are then moved forward by as much as the
-   * clock was.
+   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, it had never been
+   * set, and all stamps are wrong. They then move forward together with the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -72,8 +67,8 @@ export class Stamps {
   }
 
   /**
-   * Returns the time of a stamp, or the current time if the stamp is in the future, which is possible if the clock was
-   * set back by less than TOLERANCE_NS.
+   * Returns the time of a stamp, but never a future time. After a backward step of less than TOLERANCE_NS, a stamp may
+   * be in the future.
    */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
@@ -94,13 +89,13 @@ export interface Attachment {
   /** Call it if the activity ended by itself. The user counts as active until this call. */
   end(): void;
   /**
-   * Call it if the agent ends the activity. The user counts as active until this call, or only until the last restore
-   * if the activity began before that restore.
+   * Call it if the agent ends the activity. If a restore has happened since `attach`, this call does not count as user
+   * activity.
    */
   cut(): void;
 }
 
-/** Time of the last user activity (HealthResponse), initially the agent's start. Callers decide what counts as activity. */
+/** Time of the last user activity (HealthResponse), initially the agent's start. The caller decides what counts. */
 export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;
@@ -115,8 +110,8 @@ export class ActivityClock {
   }
 
   /**
-   * Records user activity now. Does nothing while an attachment lasts, because the user counts as active anyway, and
-   * reading the clocks would make each frame of the call a tenth slower.
+   * Records user activity now. Does nothing during an attachment, which counts as activity anyway: reading the clocks
+   * would make each frame of the call a tenth slower.
    */
   touch(): void {
     if (this.#attachedSinceRestore === 0) this.#touchNow();
@@ -139,9 +134,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they set the clock. At this moment the clock still shows the time of
-   * the snapshot. If any call is attached, records this time as activity, because attached calls were active until the
-   * snapshot. Later the restore steps close the connections of these calls, which does not count as activity.
+   * Call it when the restore steps begin, before they set the clock, which still shows the time of the snapshot. If any
+   * call is attached, records this time as user activity. The restore steps end these calls later, which does not
+   * count.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
@@ -151,7 +146,8 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Without this record, the next call could return an earlier time: if `cut` ends an attachment that began before the last restore, it does not record the time of the end.
+    // Without this, the next call could return an earlier time: `cut` records nothing if the attachment began before
+    // the last restore.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

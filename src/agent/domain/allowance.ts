@@ -35,18 +35,16 @@ export interface AllowanceOptions {
  */
 export interface Share {
   /**
-   * Sets the amount of the share, for example to the number of bytes that a call has in memory. An amount of 0 returns
-   * everything. If the limit would be exceeded, changes nothing and throws the error that the option `refusal`
-   * creates.
+   * Sets the amount, such as the number of bytes that a call has in memory. 0 returns everything. If there is no room,
+   * changes nothing and throws the error that the option `refusal` creates.
    */
   set(amount: number): void;
   progress(): void;
 }
 
 /**
- * A shared limit for slots or bytes. A request that would exceed the limit evicts the shares that have been idle
- * longest, but only shares that have been idle for at least `patienceMs`. If their eviction does not free enough, the
- * request is refused.
+ * A shared limit for slots or bytes. To make room for a request, evicts shares that have been idle for `patienceMs`,
+ * the longest idle first. If that does not free enough, refuses the request.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
@@ -60,10 +58,7 @@ export class Allowance {
     this.#options = options;
   }
 
-  /**
-   * Creates an empty share of the allowance. If the share is evicted, calls `onEvict` once, and the share stays empty
-   * permanently.
-   */
+  /** Creates an empty share. If the share is evicted, calls `onEvict` once. The share then stays empty. */
   share(owner: object, onEvict: (reason: AgentError) => void): Share {
     const share = { owner, onEvict, amount: 0, sinceMs: 0, isEvicted: false };
     return {

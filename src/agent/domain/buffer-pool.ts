@@ -4,7 +4,7 @@ import { type BorrowedBytes, BorrowedBuffer } from "./incoming.ts";
 export interface BufferPoolSizes {
   /** Regular size of a buffer, which is also the largest size. */
   readonly fullBytes: number;
-  /** Size of a buffer while memory is tight, which means that more than `tightAboveBytes` are in use. */
+  /** Size of a buffer while more than `tightAboveBytes` are in use. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
   /** Total size of the free buffers that are kept while any transfer runs. */
@@ -16,7 +16,7 @@ export interface BufferPoolSizes {
 /** Smallest size of a buffer, which suffices for a small file. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** Buffers for reading that streams or transfers share: an idle stream holds no buffer, and a busy one reuses buffers. */
+/** Buffers for reading that streams or transfers share: an idle stream holds no buffer. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
   /** Free buffers of `fullBytes` each, and of `tightBytes` each. Buffers of other sizes are not kept. */
@@ -39,12 +39,11 @@ export class BufferPool {
     return this.#borrowedBytes;
   }
 
-  /** Total size of the free buffers. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
 
-  /** Call this before a transfer acquires its first buffer, and call the returned function once the transfer has ended. */
+  /** Call this before a transfer acquires its first buffer, and the returned function once the transfer has ended. */
   enter(): () => void {
     this.#users += 1;
     return () => {
@@ -57,8 +56,8 @@ export class BufferPool {
   }
 
   /**
-   * Returns a buffer of at most `wantedBytes`, which the caller must release. It is a plain Uint8Array, because callers
-   * rely on `slice`, which copies for a Uint8Array but not for a Buffer.
+   * Returns a buffer, which may be smaller than `wantedBytes`. The caller must release it. It is never a Buffer,
+   * because callers rely on a `slice` that copies.
    */
   acquire(wantedBytes: number = this.#sizes.fullBytes): BorrowedBytes {
     const { fullBytes, tightBytes } = this.#sizes;

@@ -6,8 +6,8 @@ export interface BorrowedBytes {
 }
 
 /**
- * A buffer that must be released. Only the first call of release() has an effect. The buffer is a class, because an
- * object with a closure takes six times the memory.
+ * A buffer that must be released. Only the first call of release() has an effect. An object with a closure instead of
+ * this class would take six times the memory.
  */
 export class BorrowedBuffer implements BorrowedBytes {
   readonly bytes: Uint8Array;
@@ -27,9 +27,8 @@ export class BorrowedBuffer implements BorrowedBytes {
 }
 
 /**
- * A stream of items from a client. Calls `onItem` with each item. If `onItem` returns a promise, the stream waits for
- * it before the next item; the promise must not reject. At the end calls `onEnd`: with the error if the client aborted
- * or `onItem` threw, otherwise with undefined.
+ * A stream of items from a client. If `onItem` returns a promise, which must not reject, the next item waits for it. At
+ * the end calls `onEnd`, with an error if the client aborted or `onItem` threw.
  */
 export type Incoming<Item> = (
   onItem: (item: Item) => Promise<void> | undefined,

@@ -48,14 +48,13 @@ export const WATCH_PATTERN_LIMIT = 64;
  */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
-/** Limit for the bytes of all requests that were received but not yet taken by a handler, including incomplete messages. */
+/** Limit for the bytes of all requests that no handler has taken yet, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Limit for the number of arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * Limit for the arguments and variables of one command, as the number of bytes that they take on the new process's
- * stack, including NULs and pointers. The limit is 2 MiB: the kernel allows a quarter of the stack limit (execve(2)),
- * which is 8 MiB by default.
+ * Limit for the bytes that the arguments and variables of one command take on the new process's stack, including NULs
+ * and pointers. The kernel allows a quarter of the stack limit (execve(2)), which is 8 MiB by default.
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */
@@ -79,7 +78,6 @@ export const KEPT_PIPES_LIMIT = 256;
 export const DEFAULT_STOP_GRACE_MS = 10_000;
 /** Default pause between two runs of ready_cmd. */
 export const DEFAULT_READY_INTERVAL_MS = 1_000;
-/** Default timeout of ready_cmd. */
 export const DEFAULT_READY_TIMEOUT_MS = 5_000;
 /** Limit for the entropy in RunRestoreDuties. */
 export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
@@ -98,7 +96,6 @@ export const FREEZE_WAIT_MS = 2_000;
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
 /** Limit for concurrent tunnels. Each holds a socket. */
 export const TUNNEL_LIMIT = 256;
-/** Deadline for connecting a tunnel inside the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
 /** Limit for the bytes that all tunnels together have in flight to the guest. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
@@ -119,10 +116,8 @@ export const COMMAND_LINES_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Limits for concurrent Tunnel.WatchPorts calls, and for the listeners in each list that they send. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
-/** Limit for concurrent UsageService.WatchUsage calls. */
 export const USAGE_WATCH_LIMIT = 8;
 
-/** Limit for concurrent grpc.health.v1.Health.Watch calls. */
 export const HEALTH_WATCH_LIMIT = 8;
 /** Interval of WatchUsage: minimum, default and maximum. */
 export const LEAST_USAGE_INTERVAL_MS = 1_000;

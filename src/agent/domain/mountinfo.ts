@@ -28,8 +28,8 @@ function unescaped(field: string): string {
 }
 
 /**
- * The mount point that contains a path. Only the text of the path is compared, because following symbolic links could
- * hang. Undefined if only the root contains the path.
+ * Returns the mount point that contains a path; undefined if only the root contains it. Compares only the text, because
+ * following symbolic links could hang.
  */
 export function mountPointOf(path: string, mountinfo: string): string | undefined {
   const points = mountsIn(mountinfo).map((mount) => mount.path);

@@ -54,7 +54,7 @@ export class SessionClock {
   }
 
   /**
-   * Starts the real timer. Its callback also runs all other tasks that are due, in case an internal error has prevented
+   * Starts the event loop's timer. Its callback runs all tasks that are due, in case an internal error has prevented
    * their own callbacks. An error in one task is reported and does not affect the others.
    */
   #arm(timer: SessionTimer): void {

@@ -29,7 +29,7 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   return await Promise.race([promise, aborted]);
 }
 
-/** Calls back when the signal is aborted, or at once if it is aborted already. Dispose of the result to stop listening. */
+/** Calls back when the signal is aborted, or at once if it already is. Dispose of the result to stop listening. */
 export function whenAborted(signal: AbortSignal, callback: () => void): Disposable {
   if (signal.aborted) callback();
   signal.addEventListener("abort", callback);
@@ -37,10 +37,9 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 }
 
 /**
- * Runs the task once after `delayMs`, but not before all input that has arrived by then was handled. Use it for
- * timeouts. After a guest got no CPU time for a while, the event loop runs expired timers before it polls for input, so
- * a plain timer would report a timeout although the answer has already arrived. Returns a function that cancels the
- * task.
+ * Runs the task once after `delayMs`, when all input that has arrived by then was handled. Use it for timeouts: after a
+ * pause of the guest, the event loop runs expired timers before it polls for input, so a plain timer would ignore an
+ * answer that has arrived. Returns a function that cancels the task.
  *
  * @param keepsAlive whether the timer keeps the process alive
  */
@@ -77,7 +76,7 @@ export class Lazy<Value> {
     this.#load = load;
   }
 
-  /** A promise of the value, which may still be loading; undefined before the first use and after a failed load. */
+  /** The promise of the value; undefined before the first use and after a failed load. */
   get started(): Promise<Value> | undefined {
     return this.#loading;
   }

@@ -33,7 +33,7 @@ export class Watchers {
     }
   }
 
-  /** Ends all current and future watches with this reason. */
+  /** Ends all watches, and each later one at once, with `reason`. */
   shutDown(reason: AgentError): void {
     this.#closed.abort(reason);
   }

@@ -1,4 +1,3 @@
-/** User and groups of a child. */
 export interface Identity {
   readonly uid: number;
   readonly gid: number;
@@ -9,8 +8,8 @@ export interface Identity {
 /** How the standard streams of a child are connected. */
 export type StdioPlan =
   /**
-   * Used for the workload. The child inherits the agent's streams, but with `pipesOutputs` it gets a pipe for each
-   * output. The child leads a process group in the agent's session.
+   * Used for the workload. The child inherits the agent's streams, except that with `pipesOutputs` each output is a
+   * pipe. The child leads a process group in the agent's session.
    */
   | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
   /**
@@ -30,8 +29,8 @@ export type StdioPlan =
     };
 
 /**
- * A command in the form that the kernel needs: the user, the paths and the variables are resolved, and strings are
- * packed. The addon reads this object (addon/spawn.c). Each packed string ends with its only NUL.
+ * A command as the addon reads it (addon/spawn.c): the user, the paths and the variables are resolved. Each packed
+ * string ends with its only NUL.
  */
 export interface SpawnBlock {
   /** Files to try in order, as execvp(3) does with PATH. There is at least one. */
@@ -149,13 +148,13 @@ export interface CommandUsage {
 export interface CommandAccounts {
   /** Whether a process in the command's cgroup was OOM-killed; undefined if unknown. */
   readonly oomKilled: boolean | undefined;
-  /** The resource usage; undefined if it is unknown. */
+  /** Undefined if it is unknown. */
   readonly usage: CommandUsage | undefined;
 }
 
 /**
- * Processes that are ended together: a tree or a session. Every call searches for members again, so that new members
- * are included. After the release of the child the set is empty. No method throws.
+ * Processes that are ended together: a tree or a session. Every call finds new members too. After the release of the
+ * child the set is empty. No method throws.
  */
 export interface ProcessSet {
   /**
@@ -175,13 +174,9 @@ export interface LeftoverProcesses extends ProcessSet {
   readonly found: number;
 }
 
-/** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
-  /**
-   * Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if the child has no
-   * cgroup.
-   */
+  /** Name of the child's cgroup, which is below the session's. Never reused. Undefined if the child has no cgroup. */
   readonly cgroup: string | undefined;
   /** Standard input. Present if there is a terminal, or if there are pipes and stdin was requested. */
   readonly stdin: ByteSink | undefined;
@@ -196,9 +191,8 @@ export interface ChildProcess {
   /** All processes of the child's session. Empty with `inherit`, where the child does not lead a session. */
   readonly session: ProcessSet;
   /**
-   * Returns the processes that the ended child has left running. Call it once the child has ended, before or after
-   * `release`. Undefined if the child has no cgroup, because its descendants then cannot be distinguished from other
-   * processes.
+   * Returns the processes that the ended child has left running. Works before and after `release`. Undefined if the
+   * child has no cgroup, because its descendants cannot then be identified.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing if the command has no terminal, or if the terminal is closed. */
@@ -212,12 +206,12 @@ export interface ChildProcess {
   signalGroup(signal: number): void;
   /** Returns the kernel's figures about the command. Call it after the process has ended and before `release`. */
   accounts(): CommandAccounts;
-  /** Living processes that hold the write end of one of the child's pipes. Takes about 20 us per process of the guest. */
+  /** Returns the processes that hold the write end of a child's pipe. Takes about 20 us per process of the guest. */
   outputHolders(): readonly number[];
   /**
-   * Reaps the ended process and closes its streams. If background processes still write to its pipes, the agent reads
-   * and discards their output, so that they do not die from SIGPIPE. Call it once, after `ended`. It may also be called
-   * for a process that hangs in the kernel and survives SIGKILL; such a process is reaped when it ends.
+   * Reaps the ended process and closes its streams. Call it once, after `ended`, or when the process hangs in the
+   * kernel despite SIGKILL; it is then reaped at its end. The agent discards what background processes still write to
+   * the pipes, so that they do not die from SIGPIPE.
    */
   release(): void;
 }
@@ -226,9 +220,8 @@ export interface ChildProcess {
 export interface Processes {
   /**
    * Starts a child. If the start fails, rejects with SpawnError, and there is no child. Never blocks the event loop,
-   * even if the working directory or the command is on a file system that hangs. Aborting the signal kills a child that
-   * is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet. The signal
-   * has no effect once the promise has resolved.
+   * even if a file system hangs. If the signal is aborted during the start, kills the child and rejects with
+   * SpawnAborted. A child that hangs in the kernel may then still be alive.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -258,9 +251,8 @@ export interface SessionProcess {
 
 /** The processes of the session at one moment. */
 export interface SessionReading {
-  /** The processes, sorted by pid. */
+  /** Sorted by pid. */
   readonly processes: readonly SessionProcess[];
-  /** Whether there are more processes than `processes` contains. */
   readonly truncated: boolean;
   /** Time since boot when the list was read, for comparison with `startTicks`. */
   readonly uptimeUs: number;
@@ -274,16 +266,16 @@ export interface SessionProcesses {
    */
   read(limit: number): Promise<SessionReading | undefined>;
   /**
-   * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects. Occupies
-   * a thread until it resolves. That can take for ever: the kernel needs the process's memory lock, which the process
-   * holds, for example, while it waits for a mapped file whose file system hangs.
+   * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects, but may
+   * occupy a thread for ever: the kernel needs the memory lock of the process, which may be held while a file system
+   * hangs.
    */
   commandLine(pid: number, limitBytes: number): Promise<Uint8Array | undefined>;
   /** Sends a signal to a process of the session. Returns undefined on success. */
   signal(pid: number, startTicks: number, signal: number): "unknown" | "not_permitted" | "unsupported" | undefined;
 }
 
-/** A process that a freeze has not stopped yet, because the process waits inside the kernel. It executes no user code. */
+/** A process that a freeze has not stopped yet, because it waits inside the kernel. It executes no user code. */
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;
@@ -306,7 +298,7 @@ export type FreezeProblem =
    * fork faster than the agent finds them.
    */
   | `processes_outside:${string}`
-  /** Too late to freeze: the restore steps ran during the hook, so the snapshot had been taken already. */
+  /** The restore steps ran during the hook, after the snapshot, so a freeze was too late. */
   | "duties_ran"
   /** The agent is shutting down, so it no longer starts a freeze. */
   | "leaving"
@@ -330,21 +322,20 @@ export interface SessionGroup {
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /**
    * Call it after `freeze`. Searches again for processes of the session that are not frozen. If there is one, the
-   * freeze has failed, and this method returns the problem. Otherwise it returns undefined.
+   * freeze has failed, and this method returns the problem.
    */
   recheck(): FreezeProblem | undefined;
   size(): number;
-  /** Thaws the session. Returns false if the kernel refused. */
+  /** Returns false if the kernel refused. */
   thaw(): boolean;
   /** Kills the frozen processes without thawing them first. Returns false if the kernel refused. */
   kill(): boolean;
 }
 
-/** Receives the data of a ByteSource. */
 export interface ByteReceiver {
   /**
-   * Called with the next bytes in order, which are valid until `release`. Call `release` exactly once per chunk. This
-   * is the only backpressure: a source with unreleased chunks stops reading, and then its writer blocks.
+   * Called with the next bytes, which are valid until `release`. Call `release` exactly once per chunk. While a chunk
+   * is unreleased, the source does not read, and its writer blocks.
    */
   chunk(bytes: Uint8Array, release: () => void): void;
   /** Called once at EOF, but not after `close`. */
@@ -354,16 +345,13 @@ export interface ByteReceiver {
 /** Memory into which a ByteSource reads directly, so that nothing is copied. */
 export interface ByteStore {
   /**
-   * Returns how many bytes the source may write into `bytes`, beginning at `position`. After a result of 0, the source
-   * stops reading until `resume` is called, so the process that writes to the stream blocks.
+   * Returns how many bytes the source may write into `bytes`, beginning at `position`. If it returns 0, the source
+   * stops reading until `resume` is called, and the writer of the stream blocks.
    */
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /**
-   * Called when `count` bytes have been written into `bytes` at `position`, in the same tick of the event loop in which
-   * `room` was called.
-   */
+  /** Called after `count` bytes were written at `position`, in the same tick of the event loop as `room`. */
   filled(count: number): void;
 }
 
@@ -376,9 +364,9 @@ export interface ByteSource {
   /** Continues reading. Call it when the store was full and has room again. */
   resume(): void;
   /**
-   * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered: with true if
-   * the stream reached EOF, with false if another process still holds it open. It waits until chunks are released or
-   * the store has room, but never for a process.
+   * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered: with true at
+   * EOF, with false if another process still holds the stream open. It waits for the receiver, but never for a
+   * process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */
@@ -388,12 +376,12 @@ export interface ByteSource {
 /** The write end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Returns undefined if the caller may reuse their memory at once. Otherwise returns a promise,
-   * and the caller must not change the bytes until the promise resolves: when the kernel has taken all bytes, or when
-   * nobody can read the rest (the reader closed its end, or `close` was called).
+   * Writes bytes in order. If it returns undefined, the caller may reuse their memory at once. Otherwise the caller
+   * must wait for the promise: until the kernel has taken all bytes, or nobody can read them (the reader closed its
+   * end, or `close` was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
-  /** Ends the input after everything written so far: closes a pipe, or types the end-of-file character into a terminal. */
+  /** Ends the input after everything written: closes a pipe, or types the end-of-file character into a terminal. */
   end(): void;
   /** Closes the descriptor immediately and drops what has not been written. Later calls do nothing. */
   close(): void;

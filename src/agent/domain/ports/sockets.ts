@@ -14,8 +14,8 @@ export class SocketError extends Error {
 /** Receives the data of a socket, with backpressure. */
 export interface SocketReceiver extends ByteReceiver {
   /**
-   * Number of bytes that the receiver accepts now. A chunk may be 64 KiB larger than this. If the number is 0 or less,
-   * the socket waits for `resume`.
+   * Number of bytes that the receiver accepts now. A chunk may exceed it by 64 KiB. If it is 0 or less, the socket
+   * waits for `resume`.
    */
   room(): number;
   /**
@@ -69,7 +69,6 @@ export interface SocketHolder {
   readonly command: string;
 }
 
-/** Access to listeners in the guest. */
 export interface Sockets {
   /**
    * Connects to a port of 127.0.0.1 or ::1. Rejects with SocketError, or with the signal's reason.
@@ -78,8 +77,8 @@ export interface Sockets {
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket. If this process itself listens on the socket, under whatever path, resolves with
-   * "own" instead. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
+   * Connects to a unix stream socket. Resolves with "own" if this process itself listens on the socket, under any path.
+   * Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**
@@ -88,8 +87,8 @@ export interface Sockets {
    */
   eachListener(take: (listener: Listener) => void): Promise<boolean>;
   /**
-   * Finds the processes that hold sockets, by inode. Sockets without a known holder are missing in the result. Each new
-   * inode is searched for only once.
+   * Finds the process that holds each socket. The result omits sockets whose holder is unknown. Each new inode is
+   * searched for only once.
    */
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }

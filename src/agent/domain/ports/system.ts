@@ -1,6 +1,5 @@
 import type { LogEvent, LogFieldsOf } from "../log-events.ts";
 
-/** The clocks of the guest. */
 export interface Clock {
   /** CLOCK_REALTIME in nanoseconds since 1970. Jumps when the clock is stepped. */
   wallNs(): bigint;
@@ -12,7 +11,6 @@ export interface Clock {
 export interface Instant {
   /** Time of the wall clock in nanoseconds since 1970. */
   readonly wallNs: bigint;
-  /** Time of the monotonic clock in milliseconds. */
   readonly monotonicMs: number;
 }
 
@@ -36,7 +34,6 @@ export interface EntropyDevice {
   close(): void;
 }
 
-/** Kernel functions that a restore needs. */
 export interface Kernel {
   /** Opens the real random device, never another file at its path. */
   openEntropyDevice(): EntropyDevice | Errno;
@@ -63,7 +60,6 @@ export interface Accounts {
   group(): Uint8Array | Promise<Uint8Array>;
 }
 
-/** Signals that the agent receives. */
 export interface Signals {
   /** Calls `listener` with the number of each signal, in order. Only one listener is allowed. */
   listen(listener: (signal: number) => void): void;
@@ -80,7 +76,6 @@ export type LogLevel = "debug" | "info" | "warn" | "error";
  */
 export type UnacknowledgedMs = (fd: number) => number;
 
-/** Logs one event per call. */
 export interface Log {
   debug<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
   info<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
@@ -99,8 +94,8 @@ export interface ConsoleOutput {
 }
 
 /**
- * Watches a listening socket in addition to its server. Calls `onLost` with the errno ("EMFILE", "ENFILE") for
- * connections that cannot be accepted for lack of descriptors. Returns a function that ends the watch; until then the
- * socket stays open. If the socket cannot be watched, `onLost` is never called.
+ * Reports connections to a listening socket that cannot be accepted for lack of descriptors: calls `onLost` with the
+ * errno ("EMFILE", "ENFILE"). Never calls it if the socket cannot be watched. Returns a function that ends the watch;
+ * until then the socket stays open.
  */
 export type WatchArrivals = (fd: number, onLost: (errno: string) => void) => () => void;

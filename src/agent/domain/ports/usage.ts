@@ -51,7 +51,6 @@ export interface FileSystemSpace {
 /** A list that may have been truncated. */
 export interface Listed<Item> {
   readonly items: readonly Item[];
-  /** Whether there are more items than the list contains. */
   readonly truncated: boolean;
 }
 
@@ -66,7 +65,7 @@ export interface GuestCounters {
   readonly processes: number | undefined;
   /** Number of processes of the session that the OOM killer has ended. */
   readonly sessionOomKills: number | undefined;
-  /** The mounted file systems, the root file system first. Their sizes are queried separately, because a query may hang. */
+  /** The mounted file systems, the root first. Their sizes are queried separately, because a query may hang. */
   readonly fileSystems: Listed<MountedFileSystem>;
 }
 
