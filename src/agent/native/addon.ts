@@ -232,7 +232,7 @@ export interface Addon {
    * empty), the name and a NUL. Resolves with a 32-bit errno (0: removed) for each entry that it has tried.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
-  /** Creates a non-blocking inotify(7) instance. The result is -EMFILE also if fs.inotify.max_user_instances is reached. */
+  /** Creates a non-blocking inotify(7) instance. -EMFILE: also if fs.inotify.max_user_instances is reached. */
   openInotify(): number;
   /** Removes the watch of a directory. -EINVAL: the watch no longer exists. */
   unwatch(inotify: number, watch: number): number;
