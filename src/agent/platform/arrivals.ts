@@ -4,8 +4,8 @@ import { type Addon, READABLE } from "../native/index.ts";
 
 /**
  * Detects connections that are lost because accept(2) failed for lack of descriptors. Watches a duplicate of the
- * listener's descriptor, because an epoll(7) instance accepts each descriptor only once. If the duplicate cannot be
- * watched, lost connections are not reported, but the listener works.
+ * listener's descriptor, because epoll(7) accepts each descriptor only once. If the watch fails, lost connections are
+ * not reported.
  */
 export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): WatchArrivals {
   return (fd, onLost) => {
@@ -27,8 +27,8 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
 }
 
 /**
- * Returns the errno if the agent cannot open files at present, otherwise undefined. Opens a path that always exists.
- * dup(2) would not suffice, because it succeeds even if the guest's file limit is reached (ENFILE).
+ * Returns the errno if the agent cannot open files at present. dup(2) would not suffice for this test, because it
+ * succeeds even if the guest's file limit is reached (ENFILE).
  */
 function whyNoDescriptor(): string | undefined {
   try {

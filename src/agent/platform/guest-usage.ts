@@ -18,8 +18,8 @@ import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
 const namesOf = promisify(readdir);
 
 /**
- * Largest number of bytes that are read of a file. In /proc/self/mountinfo, this is enough for about 1,500 mounts and
- * takes about a millisecond to read; a guest may have 100,000 mounts.
+ * Largest number of bytes that are read of a file. It is enough for about 1,500 mounts in /proc/self/mountinfo, and
+ * takes about a millisecond; a guest may have 100,000 mounts.
  */
 const HEAD_BYTES: number = 256 * 1024;
 const PIECE_BYTES: number = 32 * 1024;

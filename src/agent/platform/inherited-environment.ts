@@ -7,7 +7,6 @@ const ENVIRON_FD = "GUEST_AGENT_ENVIRON_FD";
 const CHANNEL_FD = "GUEST_AGENT_CHANNEL_FD";
 const CONTAINER_OOM_SCORE_ADJ = "GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ";
 
-/** What the agent inherited from its parent. */
 export interface Inheritance {
   /** The environment of the entrypoint, unmodified: raw entries in their order. */
   readonly entries: InheritedEnvironment;

@@ -20,7 +20,7 @@ const CACHED_UUIDS = 128;
 const CACHED_INTEGERS = 1024;
 const ANY_RANGE = 2;
 
-/** Takes all UUIDs that Node has cached for randomUUID(). Otherwise all clones of a snapshot would get the same ones. */
+/** Takes all UUIDs that Node has cached for randomUUID(). Otherwise clones of a snapshot would get the same ones. */
 function emptyUuidCache(): void {
   const { randomUUID } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
@@ -28,7 +28,7 @@ function emptyUuidCache(): void {
 
 /**
  * Takes all integers that Node has cached for randomInt(). Otherwise all clones of a snapshot would get the same
- * integers. The last call finds the cache empty, and only then does Node fill it with new integers.
+ * integers. Node refills the cache only at the next call, so there is one call more.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");

@@ -8,8 +8,7 @@ const SESSION_CGROUP = 1;
 
 /**
  * The socket to the launcher. The launcher sends the number of each signal that it receives as one byte, including
- * real-time signals, which Node cannot handle. The agent sends two messages: one with the descriptor of the session's
- * cgroup when it starts, and one before it exits on purpose.
+ * real-time signals, which Node cannot handle.
  */
 export class LauncherChannel implements Signals {
   readonly #addon: Pick<Addon, "FdWatch" | "read" | "write" | "sendDescriptor">;
@@ -28,7 +27,7 @@ export class LauncherChannel implements Signals {
     this.#watch.set(READABLE);
   }
 
-  /** Announces an intended exit. Without this message, the launcher assumes a crash and kills the remaining processes. */
+  /** Announces an intended exit. Without it, the launcher assumes a crash and kills the remaining processes. */
   announceExit(): void {
     this.#addon.write(this.#fd, Uint8Array.of(EXIT_ANNOUNCED), 0, 1);
   }

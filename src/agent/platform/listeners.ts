@@ -29,9 +29,8 @@ export async function eachListener(take: (listener: Listener) => void): Promise<
 }
 
 /**
- * Reads the listening sockets of a table. The kernel lists them first, so the other sockets, perhaps thousands, need
- * not be read. One read(2) returns one page. If the listening sockets take several pages, the table is read twice: a
- * socket that is closed between two reads can make the second read skip another socket.
+ * Reads the listening sockets of a table, which the kernel lists first. If one read(2) does not return all of them, the
+ * table is read twice: a socket that is closed between two reads can make the second read skip another socket.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);
@@ -137,8 +136,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields undefined once, and then the number of each descriptor that the process has open. The caller counts the values
- * against a limit. Because of the undefined value, a process counts even if its descriptors cannot be read.
+ * Yields undefined once, and then the number of each descriptor of the process. With the undefined value, the caller's
+ * limit also counts processes whose descriptors cannot be read.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

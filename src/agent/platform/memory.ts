@@ -14,9 +14,8 @@ const SNAPSHOT_LIMIT_MS = 60_000;
 /** Memory is freed only if at least this much was added since the last time, because freeing takes some 20 ms. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * While data is streamed, V8 collects its young generation in idle time as soon as it is this full, in percent. Each
- * chunk of a stream is a small object that owns a large buffer. With V8's default of 80, many dead buffers would
- * accumulate. V8 would mistake them for growth, and collect the whole heap again and again.
+ * While data is streamed, V8 collects its young generation as soon as it is this full, in percent. With V8's default of
+ * 80, V8 would mistake the dead buffers of a stream for growth, and collect the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
 /**
@@ -28,8 +27,8 @@ const USUAL_YOUNG_GENERATION_PERCENT = 80;
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 /**
- * V8 features that are off for the first calls after a restore: the optimizing compilers, and collections of a young
- * generation that is not full. With these features, the calls accessed 940 more pages (decision 0020).
+ * V8 features that are off for the first calls after a restore: compilers, and early collections of the young
+ * generation. With them, these calls accessed 940 more pages (decision 0020).
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
 /**
@@ -75,16 +74,15 @@ export class MemoryKeeper {
   }
 
   /**
-   * Call it when a call begins or ends, with the number of running calls. A call that begins counts as activity, too:
-   * it may leave garbage at its beginning and then go on for hours, such as a watch of a large directory.
+   * Call it when a call begins or ends, with the number of running calls. The beginning counts as activity, too,
+   * because a call may leave garbage at its beginning and then go on for hours.
    */
   onCalls(running: number): void {
     const isOver = running < this.#calls;
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (running < this.#callsWhenFreed) this.#recordRest(0, 0);
-    // Some time after a garbage collection, other threads of V8 may unmap up to 20 MB. So the memory that the idle
-    // agent uses is measured again.
+    // Some time after a collection, other threads of V8 may unmap up to 20 MB, so the idle memory is measured again.
     if (this.#timer === undefined) this.#idleBytes = Math.min(this.#idleBytes, residentBytes());
     if (!isOver && this.#awaitsSnapshot) this.#resume();
     else this.onActivity();
@@ -126,9 +124,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Frees as much memory as possible before a snapshot, except for memory that the first calls after a restore need.
-   * Does nothing if other calls are running. Afterwards the agent frees no memory until it gets a call, or until a
-   * minute has passed.
+   * Frees memory before a snapshot, except for memory that the first calls after a restore need. Does nothing if other
+   * calls are running. Afterwards no memory is freed until the next call, or until a minute has passed.
    *
    * @param rehearse runs the code that the first calls after a restore will run; never rejects
    */
@@ -136,12 +133,11 @@ export class MemoryKeeper {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // The program pages are released first. The rehearsal then runs the calls that a node agent makes after a restore,
-    // and so maps the pages that these calls need again. These pages become part of the snapshot.
+    // The pages must be released before the rehearsal. It maps the pages again that calls after a restore need, so that
+    // the snapshot contains these pages.
     this.#pages?.release();
     await rehearse();
-    // The first call after a restore runs #resume(), so the rehearsal must run #resume(), too. The timer that #resume()
-    // starts is stopped below.
+    // The first call after a restore runs #resume(), so the rehearsal runs it, too. Its timer is stopped below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
@@ -155,9 +151,8 @@ export class MemoryKeeper {
   }
 
   /**
-   * Makes V8 collect the old generation after less growth. The flag is not set at the start, because V8 rejects cached
-   * code that was compiled under other flags. Together with the flag that `streaming` sets, this flag reduces the peak
-   * memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
+   * Makes V8 collect the old generation after less growth, which saves memory and CPU time in uploads. The flag is not
+   * set at the start, because V8 rejects cached code that was compiled under other flags.
    */
   #limitGrowth(): void {
     if (this.#isGrowthLimited) return;
@@ -174,8 +169,8 @@ export class MemoryKeeper {
 
   #check(): void {
     this.#timer = undefined;
-    // As long as no call has arrived since a snapshot was announced, the snapshot may not have been taken yet. V8's
-    // optimizers must stay off until it has been taken.
+    // After a snapshot was announced, V8's optimizers must stay off until the first call, because the snapshot may not
+    // have been taken yet.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtActivity);
     if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {
@@ -186,7 +181,7 @@ export class MemoryKeeper {
     this.#freeStartPages();
   }
 
-  /** Frees garbage and code that V8 has not used lately, and then lets the C library return the memory to the kernel. */
+  /** Frees garbage and code that V8 has not used lately, and lets the C library return the memory to the kernel. */
   #freeGarbage(): void {
     this.#collect ??= garbageCollector();
     this.#collect("major");
@@ -215,10 +210,7 @@ function setFlags(flags: readonly string[]): void {
   for (const flag of flags) setFlagsFromString(`--${flag}`);
 }
 
-/**
- * Resident memory of the agent. If /proc is missing, returns the peak instead, because Node cannot read the current
- * value. The peak is at least the current value, so the first check frees memory in any case.
- */
+/** Resident memory of the agent. Without /proc, returns the peak, because Node cannot read the current value. */
 function residentBytes(): number {
   try {
     return process.memoryUsage.rss();

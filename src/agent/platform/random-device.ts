@@ -26,9 +26,9 @@ const USUAL_PLACES: RandomDevicePlaces = {
 };
 
 /**
- * Opens the kernel's random device for writing. The image may have any file at the path of the device, so links are not
- * followed, a FIFO does not block, and only the real device is accepted. If no path is the real device, a device node
- * is created in a temporary directory. On failure returns the errno of the first attempt.
+ * Opens the kernel's random device for writing, or else a temporary device node. The image may have any file at the
+ * path of the device, so links are not followed, a FIFO does not block, and only the real device is accepted. On
+ * failure returns the errno of the first attempt.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;
@@ -92,9 +92,8 @@ const BACKPORTS: ReadonlyMap<string, number> = new Map([
 ]);
 
 /**
- * Whether this kernel release reports a forced reseed reliably. Before Linux 5.18 the ioctl may report success although
- * it did not reseed, or reseeded without the bytes that were just added. Kernels to which a distribution has backported
- * the new generator cannot be detected.
+ * Whether the kernel's report of a forced reseed can be trusted. Before Linux 5.18 the ioctl may report success without
+ * a reseed, or ignore the bytes that were just added. Backports by distributions are not detected.
  */
 export function confirmsReseed(kernelRelease: string): boolean {
   const [, major, minor, patch] = /^(\d+)\.(\d+)(?:\.(\d+))?/.exec(kernelRelease)?.map(Number) ?? [];

@@ -11,9 +11,8 @@ const OOM_SCORE_ADJ = -900;
  */
 const OOM_SCORE_DISTANCE = 900;
 /**
- * Added to the workload's OOM score to get the score of other commands, so that the kernel kills these commands before
- * the workload. 500 points count as much as the use of half of the guest's memory. Killing a command ends only that
- * command; killing the workload ends the sandbox.
+ * Added to the workload's OOM score to get the score of other commands, so that the kernel kills them first: killing
+ * the workload ends the sandbox. 500 points count as much as half of the guest's memory.
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
@@ -72,9 +71,9 @@ function raisePriority(): number | undefined {
 }
 
 /**
- * Protects the agent from being starved or OOM-killed, and its memory from being read by other processes in the guest,
- * as far as its privileges allow. Call it once, early. Forbidding dumps is the last step, because afterwards /proc/self
- * belongs to root, and the agent may not be able to change its score.
+ * Protects the agent from starvation, from the OOM killer, and from reads of its memory, as far as its privileges
+ * allow. Call it once, early. Dumps are forbidden last: afterwards /proc/self belongs to root, and the agent may not be
+ * able to change its score.
  *
  * @param containerOomScoreAdj the score before the launcher changed it; undefined if the launcher did not change it
  */

@@ -38,9 +38,8 @@ export interface SessionProcessesParts {
 }
 
 /**
- * The processes of the session: the members of its cgroup, and the descendants of the launcher (without a launcher, of
- * the agent). Both are needed: a privileged process can leave the cgroup, and without a launcher the cgroup is the only
- * place where orphans are found.
+ * The processes of the session: the members of its cgroup, and the descendants of the launcher (or of the agent). Both
+ * are needed: a privileged process can leave the cgroup, and without a launcher, only the cgroup shows orphans.
  */
 export function sessionProcesses({ addon, cgroup, launcher, readStart }: SessionProcessesParts): SessionProcesses {
   const descendants = new Descendants(addon, launcher ?? process.pid);
@@ -70,8 +69,8 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
       try {
         return await readStart(`/proc/${pid}/cmdline`, limitBytes);
       } catch (error) {
-        // A read that hangs occupies a thread until it returns. The returned promise settles only then, so that the
-        // caller does not start a second read for the same process in the meantime.
+        // A hung read occupies a thread until it returns. Waiting for it keeps the caller from starting a second read
+        // for the same process.
         if (error instanceof FileSystemHung) await error.returned;
         return undefined;
       }

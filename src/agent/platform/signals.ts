@@ -3,9 +3,9 @@ import { constants } from "node:os";
 import type { Signals } from "../domain/index.ts";
 
 /**
- * Signals without a handler. KILL and STOP cannot have one. SEGV, BUS, FPE and ILL mean that the agent itself is
- * broken, and returning from a handler would repeat the fault for ever. PIPE is raised by every write to a closed
- * connection. CHLD is handled where the agent's children are reaped.
+ * Signals without a handler. KILL and STOP cannot have one. After SEGV, BUS, FPE and ILL, returning from a handler
+ * would repeat the fault for ever. PIPE is raised by every write to a closed connection. processes/child.ts handles
+ * CHLD.
  */
 const UNHANDLED: ReadonlySet<string> = new Set([
   "SIGKILL",

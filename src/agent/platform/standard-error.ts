@@ -5,14 +5,12 @@ import type { Addon } from "../native/index.ts";
 const STDERR = 2;
 
 /**
- * Keeps Node from opening standard error, which some modules do when they are loaded, to detect colour support. Node
- * would make the stream non-blocking for all processes that share it, and writes of the workload would then fail when
- * the stream is full.
+ * Keeps modules from opening standard error while they are loaded. Node would make the stream non-blocking for all
+ * processes that share it, and writes of the workload would then fail when the stream is full.
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node's own listener prints each warning to `process.stderr`. This is undefined, so the listener would throw, and
-  // the process would end.
+  // Node's own listener prints to `process.stderr`, which is undefined now. It would throw and thereby end the process.
   process.removeAllListeners("warning");
 }
 
@@ -51,9 +49,8 @@ const QUEUE_BYTES = 64 * 1024;
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * Writes log lines to standard error through a queue in memory. process.stderr is not used, because the workload shares
- * the stream, and Node would make it non-blocking for both. If the workload floods the stream, log lines are delayed,
- * and they are dropped when the queue is full.
+ * Writes log lines to standard error through a queue in memory. process.stderr is not used, because Node would make it
+ * non-blocking, also for the workload. If the stream is full, lines are delayed, and dropped when the queue is full.
  */
 export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
   const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);

@@ -9,8 +9,7 @@ const ERRORS_PER_SECOND = 1;
 
 /**
  * Makes the process survive uncaught errors and log their stack, because the end of the agent would also end the
- * workload. If there are more errors than the limits permit, calls `leave`. An error that belongs to a known call or
- * connection has already ended that call or connection.
+ * workload. If there are more errors than the limits permit, calls `leave`.
  */
 export function surviveUncaughtErrors(log: Log, clock: Clock, leave: () => void): void {
   const budget = new Budget(ERRORS_BURST, ERRORS_PER_SECOND, clock.monotonicMs());

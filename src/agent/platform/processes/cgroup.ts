@@ -53,9 +53,8 @@ export class Cgroup extends CgroupDirectory {
 }
 
 /**
- * The process tree of a command, in the command's own cgroup. Double forks and new sessions do not escape from a
- * cgroup, but a privileged process can move to another cgroup, or change or remove its own. So the tree also contains
- * processes that are found by walking /proc. The walk is also used if the kernel refuses an operation on the cgroup.
+ * The process tree of a command: the processes in its cgroup, and those that are found by walking /proc. The walk is
+ * needed if a privileged process leaves, changes or removes its cgroup, or if the kernel refuses an operation on it.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;

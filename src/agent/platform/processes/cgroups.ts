@@ -14,18 +14,16 @@ const NAME_ATTEMPTS = 16;
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
-/** Largest number of cgroups below a session's cgroup that are removed at once; a command may create any number of them. */
+/** Largest number of cgroups below a session's cgroup that are removed at once; a command may create any number. */
 const REMOVED_LIMIT = 4_096;
 
 /**
- * Manages the session's cgroup, which is below the agent's own cgroup, and in it a cgroup for each command, including
- * the workload. Creating and removing a cgroup takes a tenth of a small command's CPU time. Therefore one cgroup is
- * always created in advance, and old cgroups are removed after the response was sent. Cgroups are not reused, because a
- * command may have set limits in its cgroup.
+ * Manages the session's cgroup, and in it a cgroup for each command, including the workload. Creating and removing a
+ * cgroup takes a tenth of a small command's CPU time. So one is created in advance, and old ones are removed after the
+ * response. Cgroups are not reused, because a command may have set limits in its cgroup.
  */
 export class Cgroups {
   readonly session: CgroupDirectory;
-  /** The memory limit of the session. */
   readonly memory: SessionMemory;
   readonly #calls: Addon;
   readonly #base: CgroupDirectory;
@@ -61,9 +59,8 @@ export class Cgroups {
       base.close();
       return undefined;
     }
-    // Enables the memory controller, which counts OOM kills. This works if the agent is in a root cgroup. Elsewhere it
-    // fails, because the agent itself is in the cgroup (cgroups(7), "no internal processes"). In that case only the
-    // number of OOM kills is missing.
+    // Enables the memory controller, which counts OOM kills. This fails unless the agent is in a root cgroup
+    // (cgroups(7), "no internal processes"). The number of OOM kills is then missing.
     for (const directory of [base, session]) directory.write("cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
   }
@@ -148,8 +145,8 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body must not become a function. The build runs the agent once and caches the code of all functions that
-  // have run. A function for the loop body runs only if the build machine has other agents, so builds could differ.
+  // The loop body must not become a function. The build runs the agent and caches the functions that have run. Such a
+  // function runs only if the build machine has other agents, so builds could differ.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

@@ -16,18 +16,17 @@ export interface DescendantScan {
   /** All processes that are not in `descendants` or `ended`. The ancestor and the agent are among them. */
   readonly others: ReadonlySet<number>;
   /**
-   * Processes that ended and were reaped before the scan could read their parent, so they may have been descendants.
-   * Each may have left a child that was not listed.
+   * Processes that were reaped before the scan could read their parent. They may have been descendants, and may have
+   * left children that were not listed.
    */
   readonly ended: ReadonlySet<number>;
 }
 
 /**
  * Separates the descendants of one process, the ancestor, from all other processes. The ancestor is a subreaper: it
- * adopts all orphans among its descendants. Reading the parent of a process takes ten times as long as reading its
- * session id. All processes of a session descend from the process that created the session, so it suffices to check one
- * process of each session. The ancestor's own session is an exception, because the ancestor did not create it: all of
- * its processes are checked.
+ * adopts all orphans among its descendants. Only one process of each session is checked, because all of them descend
+ * from the creator of the session, and reading a parent is ten times slower than reading a session id. In the
+ * ancestor's own session, which it did not create, all processes are checked.
  */
 export class Descendants {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
@@ -63,9 +62,8 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // If descendants end, the ancestor must reap at least the topmost of them. So if the ancestor slept during the
-    // whole scan, the processes that ended during the scan were not descendants. Without this check, every scan would
-    // report ended processes in a guest in which other processes start and exit all the time.
+    // If the ancestor slept during the whole scan, it has reaped no process, so the ended processes are ignored.
+    // Otherwise every scan would report ended processes in a guest in which processes start and exit all the time.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }
@@ -75,13 +73,10 @@ export class Descendants {
     return this.#addon.isAlive(pid) === 1;
   }
 
-  /**
-   * Number of times the ancestor went to sleep (proc_pid_status(5)). Undefined if the ancestor is running now, because
-   * a running ancestor may be reaping processes.
-   */
+  /** Number of times the ancestor went to sleep (proc_pid_status(5)). Undefined while it is running and may reap. */
   #ancestorSleeps(): string | undefined {
-    // The scan is synchronous, so the agent cannot reap a process during a scan. If the agent is the ancestor, the
-    // result is a constant, which the caller takes as "has slept during the whole scan".
+    // The agent as the ancestor counts as asleep: the scan is synchronous, so the agent cannot reap a process
+    // meanwhile.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

@@ -14,9 +14,9 @@ const { SIGCONT, SIGKILL } = constants.signals;
 export type Reopen = () => Cgroup | "removed" | "unreadable";
 
 /**
- * The processes in the cgroup of an ended command. Cgroup names are not reused, so the cgroup contains only processes
- * of this command. The command's pid and process group id, however, may have been reused. Therefore each process is
- * identified by pid and start time when it is signalled, and no process group is signalled.
+ * The processes in the cgroup of an ended command. All belong to the command, because cgroup names are not reused. Pids
+ * and process group ids may be reused, so no process group is signalled, and each process is identified by its pid and
+ * start time.
  */
 export class CgroupLeftovers implements LeftoverProcesses {
   readonly #addon: Addon;
@@ -76,8 +76,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
   }
 
   /**
-   * Opens the cgroup and returns whether `use` has returned true. If the cgroup cannot be opened, `use` is not called,
-   * and the result is true only if the cgroup was removed, so that no process is left in it.
+   * Opens the cgroup and returns whether `use` has returned true. If the cgroup cannot be opened, returns whether it
+   * was removed.
    */
   #with(use: (cgroup: Cgroup) => boolean | void): boolean {
     const cgroup = this.#reopen();
@@ -98,10 +98,7 @@ function others(cgroup: Cgroup): Set<number> {
   return members;
 }
 
-/**
- * Whether the cgroup has no process of the command. Returns false also if the cgroup cannot be read now; the caller
- * then tries again later.
- */
+/** Whether the cgroup has no process of the command; false if the cgroup cannot be read now. */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();
   return populated === false || (populated === true && cgroup.holdsAgent() && others(cgroup).size === 0);

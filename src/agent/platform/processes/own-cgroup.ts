@@ -8,8 +8,8 @@ import { CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 const UNIFIED = /^0::(\/.*)$/m;
 
 /**
- * Returns the paths of a cgroup in the file system, in the order of the mounts in mountinfo. A cgroup can have several
- * paths or none, because a mount shows only the part of the hierarchy below its own root.
+ * Returns the paths of a cgroup in the file system, in the order of the mounts. There may be several or none, because a
+ * mount may show only a part of the hierarchy.
  */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
@@ -59,8 +59,8 @@ export function cgroupOf(pid: number | "self"): string | undefined {
 }
 
 /**
- * Opens the agent's own cgroup; undefined if the agent may not create cgroups below it. Existing mounts are tried
- * first, because in the initial cgroup namespace a new mount changes the options of all mounts (nsdelegate).
+ * Opens the agent's own cgroup; undefined if the agent may not create cgroups below it. A new mount is tried last,
+ * because in the initial cgroup namespace it changes the options of all mounts (nsdelegate).
  */
 export function openOwnCgroup(calls: Addon): CgroupDirectory | undefined {
   const own = cgroupOf("self") ?? "/";

@@ -41,10 +41,7 @@ export class SharedReading<Value> {
     this.#read = read;
   }
 
-  /**
-   * Resolves with a reading that starts after this call. There is normally a pause between two readings; an `urgent`
-   * reading starts without this pause.
-   */
+  /** Resolves with a reading that starts after this call. An `urgent` reading starts without the usual pause. */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();
     this.#waiting.push(resolve);
@@ -99,7 +96,7 @@ export class SessionTable {
     this.sessions = sessions;
   }
 
-  /** Whether the session of any process is unknown, because the process ended before its session could be read. */
+  /** Whether a process ended before its session could be read. */
   get hasUnknown(): boolean {
     return this.sessions.has(UNKNOWN_SESSION);
   }
@@ -116,7 +113,7 @@ export class SessionTable {
  * is a negated errno. If /proc does not list the agent itself, /proc is not usable, and the result is undefined.
  */
 export class ProcessReadings {
-  /** Only the pid and the session of each process. This reading takes a seventh of the time of `table`. */
+  /** Only the pid and the session of each process, which take a seventh of the time of `table`. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
   readonly table: SharedReading<ProcessTable | number | undefined>;
 
@@ -137,8 +134,8 @@ async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | u
   const rows: ProcessRow[] = [];
   const seen = new Set<number>();
   let unfinished: ReadonlySet<number> = new Set();
-  // A listed process may exit before its row is read, and leave a child that was not listed. So all processes are
-  // listed again until a listing has no new process.
+  // A process may exit before its row is read, and leave a child that was not listed. So the listing is repeated until
+  // it has no new process.
   for (let round = 0; round < MAX_LISTINGS; round++) {
     const sessions = readSessions(calls);
     if (!(sessions instanceof SessionTable)) return sessions;

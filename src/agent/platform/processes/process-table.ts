@@ -1,7 +1,7 @@
 import { readlinkSync } from "node:fs";
 import { namesIn, readProc } from "../proc.ts";
 
-/** Columns of the rows that the addon returns. */
+/** Number of columns of a row of Addon.processRows. */
 const COLUMNS = 6;
 const STATE_ZOMBIE = 0x5a; /* Z */
 const STATE_DEAD = 0x58; /* X */
@@ -43,9 +43,8 @@ export class ProcessTable {
   readonly #unfinished: ReadonlySet<number>;
 
   /**
-   * `unfinished` has the ids of the sessions of which the table may lack a process. A session is in this set if one of
-   * its processes ended before its row was read, because this process may have left a child. `unfinished` contains
-   * UNKNOWN_SESSION if the session of such a process is not known.
+   * `unfinished` has the ids of the sessions of which the table may lack a process, because a process ended before its
+   * row was read and may have left a child. UNKNOWN_SESSION means that the session of such a process is unknown.
    */
   constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
     this.#unfinished = unfinished;
@@ -75,10 +74,9 @@ export class ProcessTable {
 }
 
 /**
- * Living members of the tree of `leader`. These are the `roots`, all children of members, and all processes that share
- * a session or process group with a member. The last rule finds processes whose parent has died: sessions and groups
- * are inherited, and no process can join them from outside. The agent's own session and group are excluded. Undefined
- * if the table lacks `self`, the agent, because then /proc is not usable.
+ * Living members of the tree of `leader`: the `roots`, all children of members, and all processes that share a session
+ * or process group with a member. The last rule finds processes whose parent has died; it does not apply to the agent's
+ * own session and group. Undefined if the table lacks the agent (`self`), because then /proc is not usable.
  */
 export function membersOf(
   table: ProcessTable,

@@ -24,11 +24,10 @@ import { walkedSession, walkedTree } from "./walked-processes.ts";
 
 /** Settings that are the same for all children. A SpawnBlock has those of a single child. */
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
-  /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;
   /** Creates the cgroups of commands. If undefined, commands do not get cgroups. */
   readonly cgroups?: Cgroups | undefined;
-  /** The clock for grace periods. */
+  /** Clock for grace periods, which stops while the session is frozen. */
   readonly sessionClock?: SessionClock;
   /** Pid of the launcher, which adopts only orphans of the agent's children; undefined if there is no launcher. */
   readonly adopter?: number | undefined;

@@ -36,7 +36,6 @@ const STOPPED_IN: ReadonlySet<string> = new Set([
 
 export interface SessionCgroupParts {
   readonly addon: Addon;
-  /** The session's cgroup, below the agent's own. */
   readonly directory: CgroupDirectory;
   /**
    * The launcher, which adopts all orphans of the session. If undefined, orphans that have left the session's cgroup
@@ -60,8 +59,8 @@ interface ExternalCgroup {
 const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**
- * The session's cgroup. A privileged process can leave it, as dockerd does for its containers. Such processes are found
- * as descendants of the launcher, and are frozen in their own cgroups if these contain only processes of the session.
+ * The session's cgroup. A privileged process can leave it, as dockerd does for its containers. Such a process is found
+ * as a descendant of the launcher. Its own cgroup is frozen if it contains only processes of the session.
  */
 export class SessionCgroup implements SessionGroup {
   readonly #descendants: Descendants;
@@ -93,7 +92,7 @@ export class SessionCgroup implements SessionGroup {
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = this.#directory.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // The cgroup is frozen now, so every process of the session that still runs is outside of the cgroup.
+    // Processes of the session that still run are now outside of the cgroup.
     const problem = this.#freezeStragglers();
     if (problem !== undefined) this.thaw();
     return problem;
@@ -175,10 +174,9 @@ export class SessionCgroup implements SessionGroup {
   }
 
   /**
-   * Freezes the processes of the session that are outside of its cgroup, and checks that the cgroup contains no foreign
-   * processes. Returns undefined on success. Repeats the scan for processes until it finds neither a running process of
-   * the session nor a process that has ended since the previous scan. A process that has ended may have left a child
-   * that the scan has missed.
+   * Freezes the processes of the session outside of its cgroup, and checks that the cgroup contains no foreign
+   * processes. Returns undefined on success. Scans until no process is running, and none has ended since the previous
+   * scan. A process that has ended may have left a child that the scan has missed.
    */
   #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -188,8 +186,7 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // The members are read after the scan. So if the scan has found a process that was in the cgroup, the process is
-      // among the members, unless it has ended.
+      // The members must be read after the scan. A living process that the scan found in the cgroup is then a member.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));

@@ -2,15 +2,14 @@ import { freemem, totalmem } from "node:os";
 import type { CgroupDirectory } from "./cgroup-directory.ts";
 
 /**
- * Memory that the session must leave free for calls and for the agent's code. The kernel would otherwise drop the pages
- * of this code and read them again for each call: in a full guest of 128 MB, Health took up to 50 s
- * (docs/agent/reliability.md).
+ * Memory that the session must leave free for calls and for the agent's code. Without it, the kernel reads this code
+ * again for each call: in a full guest of 128 MB, Health took up to 50 s (docs/agent/reliability.md).
  */
 const RESERVE_BYTES = 16 * 2 ** 20;
 /** How often to poll the guest's memory, which a balloon or hotplug may change. */
 const POLL_EVERY_MS = 1_000;
 
-/** Functions of node:os that return the available bytes (MemAvailable of proc_meminfo(5)) and the total bytes. */
+/** Functions of node:os. `freemem` returns MemAvailable (proc_meminfo(5)). */
 type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
 
 /**

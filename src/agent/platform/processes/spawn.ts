@@ -21,9 +21,9 @@ export interface Started {
 const ABORT_LIMIT_MS = 200;
 
 /**
- * Starts a child. Resolves once the command runs, and rejects with SpawnError if it cannot be started. If `abort` is
- * aborted at the last moment, the command may run nevertheless. If an aborted start has not ended after ABORT_LIMIT_MS,
- * calls `onStuck`; the promise then settles only when the kernel ends the start.
+ * Starts a child. Resolves once the command runs, and rejects with SpawnError if it cannot be started. The command may
+ * run although `abort` was aborted at the last moment. If an aborted start hangs, calls `onStuck` after ABORT_LIMIT_MS;
+ * the promise then settles only when the kernel ends the start.
  */
 export function start(
   addon: Addon,
@@ -80,10 +80,7 @@ function stringsOf(packed: Uint8Array): string[] {
  * unprivileged agent may run commands as its own user, but may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
-  /*
-   * The result of Node's getgroups() contains the primary group. To make the two sets comparable, the primary group is
-   * also added to the groups of `identity`.
-   */
+  /* The result of Node's getgroups() contains the primary group, so `wanted` must contain it, too. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (
@@ -111,8 +108,8 @@ export function openFilesLimitForChildren(addon: Addon, parentPid: number): numb
 const WAIT_LIMIT_MS = 5_000;
 
 /**
- * Tracks children between clone and execve. Until execve such a child has copies of all the agent's descriptors,
- * including pipes of other children. Such a copy keeps a pipe from reaching EOF although its last writer has exited.
+ * Tracks children between clone and execve. Until execve a child has copies of all the agent's descriptors. These
+ * copies keep pipes of other children from reaching EOF.
  */
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */

@@ -12,8 +12,8 @@ const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 /** Largest number of rounds in which newly found processes are stopped before all processes of the set are killed. */
 const STOP_ROUNDS = 32;
 /**
- * Number of times the processes of a session are listed before the session counts as ended: each listing must contain
- * only ended processes. A process that has ended may have left a child that is only in the next listing.
+ * Largest number of times that a search lists the processes of a session. It lists them again if a process has ended,
+ * because this process may have left a child that is only in the next listing.
  */
 const ATTEMPTS = 4;
 /** Number of signals to send per tick of the event loop. Each takes 15 us. */
@@ -28,8 +28,8 @@ interface Found {
 /** How to find the members of a set of processes, such as a session or a process tree. */
 export interface Search {
   /**
-   * Finds the living members. `known` has the members that were found before, by pid. Returns undefined if /proc is not
-   * usable, or a negated errno.
+   * Finds the living members. `known` has earlier members, by pid. Returns undefined if /proc is not usable, and a
+   * negated errno on failure.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
   /** Whether a process is still a member. Called with a process that an earlier scan found, and that is still alive. */
@@ -43,8 +43,8 @@ type Scan =
   /** /proc cannot be read at present, because descriptors or memory are exhausted. */
   | { readonly kind: "not_now" }
   /**
-   * There is no /proc, or the kernel has no pidfds. So only the leader's process group is signalled: without a pidfd, a
-   * signal to a pid could reach a later process with the same pid.
+   * Only the leader's process group can be signalled, because /proc or pidfds are missing. Without a pidfd, a signal
+   * could reach a later process with the same pid.
    */
   | { readonly kind: "only_group" };
 
@@ -101,8 +101,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Whether all processes of the set have ended; undefined if unknown. Returns false if processes fork and end faster
-   * than a scan can follow.
+   * Whether all processes of the set have ended; undefined if unknown. False if they fork faster than a scan can
+   * follow.
    */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
@@ -113,8 +113,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Kills all members that a scan finds, and remembers them. A member that survives must be remembered, because a later
-   * scan cannot find it: the parents that link it to the leader may be gone. Returns true if no member was left.
+   * Kills all members that a scan finds, and remembers them. A later scan may not find a survivor, because its parents
+   * may be gone. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
     // As long as new members appear, the scan must not be delayed, because members that fork must not outrun the scans.
@@ -136,10 +136,9 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Stops members with SIGSTOP until a scan finds no running member. A stopped process cannot fork, and it cannot exit
-   * and thereby orphan its children. The leader's process group is stopped first, all at once, so that processes that
-   * fork in a loop cannot outrun the scans. The signal also stops a process in the middle of a fork: the kernel aborts
-   * the fork, and repeats it when the process continues (ERESTARTNOINTR in copy_process).
+   * Stops members with SIGSTOP until a scan finds no running member. A stopped process can neither fork nor orphan its
+   * children. The leader's process group is stopped first, so that processes that fork in a loop cannot outrun the
+   * scans. SIGSTOP aborts a fork in progress, and the kernel repeats the fork later (ERESTARTNOINTR in copy_process).
    */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
@@ -156,8 +155,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Used in a guest without a usable /proc, where only the leader's exit is visible. If the leader has exited, kills
-   * the rest of its process group and returns true.
+   * Used in a guest without a usable /proc. If the leader has exited, kills the rest of its process group and returns
+   * true.
    */
   #endGroupOfLeader(): boolean {
     if (!this.#isBlind || this.#addon.peekEnd(this.#leader) === 0) return false;
@@ -226,10 +225,7 @@ export interface SharedSources {
 export interface TreeSources extends SharedSources {
   /** Returns further processes of the set that are found in the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
-  /**
-   * The process that adopts the orphans of this process tree. Undefined if it also adopts orphans of other trees, so
-   * that its children cannot be assigned to a tree.
-   */
+  /** The process that adopts the orphans of this process tree, and of no other tree. Undefined if there is none. */
   readonly adopter?: number | undefined;
 }
 
@@ -259,8 +255,8 @@ export function walkedTree(
 }
 
 /**
- * Returns the rows of members that were started after the table was read. `more` lists the members again after the rows
- * were read. If it no longer lists a pid, the row is ignored: it may describe a later process with the same pid.
+ * Returns the rows of members that were started after the table was read. `more` must be called after the rows were
+ * read: if it no longer lists a pid, the row may describe a later process with this pid, and is ignored.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
@@ -276,9 +272,8 @@ export interface Container {
 }
 
 /**
- * The processes of the session that `leader` has created (setsid(2)). With `cgroup`, the end of the session is often
- * known without a scan: if all its known processes were in the command's cgroup, and the cgroup is now empty, the
- * session has ended.
+ * The processes of the session that `leader` has created (setsid(2)). If all known processes were in `cgroup`, no scan
+ * is needed to detect their end: the session has ended when the cgroup is empty.
  */
 export function walkedSession(
   addon: Addon,
@@ -300,8 +295,7 @@ export function walkedSession(
       const members = rowsOf(read).filter(keeps);
       const living = new Set(members.map(({ pid }) => pid));
       if (members.length > 0) areInside = areInside !== false && cgroup?.holds([...living]) === true;
-      // If a listed process has ended since the previous listing, it may have left a child that is not in this listing.
-      // So the processes are listed again.
+      // A process that has ended since the previous listing may have left a child that is not in this listing.
       const isComplete = !sessions.hasUnknown && listed.every((pid) => living.has(pid) || ended.has(pid));
       if (members.length > 0 || isComplete || attempt === ATTEMPTS) return { members, isComplete };
       ended = new Set(listed);

@@ -11,8 +11,7 @@ const PAUSE_MS = 10;
 
 /**
  * Reads and discards what background processes write to the pipes of ended commands. Without a reader, SIGPIPE would
- * kill them at their next write. Closes a pipe when its last writer has closed it, and the oldest pipe if there are
- * more than KEPT_PIPES_LIMIT. Takes no CPU time while nothing is written.
+ * kill them. If there are more than KEPT_PIPES_LIMIT pipes, closes the oldest.
  */
 export class KeptPipes {
   readonly #addon: Addon;

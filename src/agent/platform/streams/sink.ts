@@ -87,8 +87,8 @@ export class FdSink implements ByteSink {
     const eof = this.#addon.terminalEofByte(this.#fd);
     if (eof < 0) return;
     /*
-     * In the middle of a line, the first end-of-file character only passes the incomplete line to the reader. After the
-     * second one, the reader's next read(2) returns 0, which means EOF.
+     * In the middle of a line, the first end-of-file character only passes the line to the reader. The second one makes
+     * the reader's next read(2) return 0, which means EOF.
      */
     const keys = Uint8Array.from(this.#lastByte === NEWLINE ? [eof] : [eof, eof]);
     this.#queue.add(keys, () => {});

@@ -19,15 +19,11 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
  * reading stops.
  */
 const HELD_CHUNKS = 2;
-/**
- * Largest number of bytes per read. A chunk of this size and the header of its message together fill whole HTTP/2
- * frames, so that no small frame is left over.
- */
+/** Largest number of bytes per read. With the header of its message, such a chunk fills whole HTTP/2 frames. */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Smallest size of a read. Reads are not smaller even if the receiver has less room, because a small frame takes as
- * much CPU time as a large one. The size is less than 64 KiB, because a chunk may exceed the receiver's room by at most
- * 64 KiB.
+ * Smallest size of a read, even if the receiver has less room: a small frame takes as much CPU time as a large one. The
+ * size is below 64 KiB, because a chunk may exceed the receiver's room by at most 64 KiB.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 
@@ -42,7 +38,7 @@ export class FdSocket implements StreamSocket {
   readonly #held: HeldChunks;
   readonly #queue: WriteQueue;
   #endRequested = false;
-  /** The error that ended writing; undefined if there was none. */
+  /** The error that ended writing. */
   #broken: Errno | undefined;
   #closed = false;
   #leave: (() => void) | undefined;
@@ -80,7 +76,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** Continues to read. If the connection is broken, reads at once, because epoll may report no further event for it. */
+  /** Continues to read. If the connection is broken, reads at once, because epoll may report no further event. */
   resume(): void {
     if (this.#broken !== undefined) this.#read();
     this.#rearm();
@@ -132,9 +128,8 @@ export class FdSocket implements StreamSocket {
   }
 
   /**
-   * Sets the events to watch. If only reading has to pause, the watch for READABLE stays on at first: reading is often
-   * resumed soon, and stopping and restarting the watch takes three system calls. If data arrives during the pause, the
-   * watch reports it although nothing may be read. Only this spurious event stops the watch.
+   * Sets the events to watch. When reading pauses, READABLE stays watched until an event arrives that must not be read.
+   * Reading is often resumed earlier, which then saves three system calls.
    */
   #rearm(isSpurious = false): void {
     if (this.#closed) return;

@@ -53,10 +53,9 @@ const TERMINAL_BOUND_BYTES = 128 * 1024;
  */
 interface Drain {
   /**
-   * Number of bytes in the stream that the exited process may have written. For a pipe it is exact: all bytes that the
-   * process wrote are in the pipe at its exit, and later bytes come from other processes. For a terminal it is only an
-   * upper bound, because the kernel moves output to the terminal's buffer in a work item. A read flushes that work item
-   * first, so a read that finds nothing shows that all output of the process was delivered.
+   * Number of bytes in the stream that the exited process may have written. It is exact for a pipe. For a terminal it
+   * is an upper bound, because the kernel may not have moved all output to the terminal's buffer. A read flushes this
+   * output, so all of it was delivered when a read finds nothing.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
@@ -65,7 +64,7 @@ interface Drain {
    * whether another process still has the stream open.
    */
   isPolling: boolean;
-  /** Whether a child that was starting when the drain began is still starting. Such a child may have a copy of the pipe. */
+  /** Whether a child that was starting when the drain began is still starting. It may have a copy of the pipe. */
   startsInFlight: boolean;
 }
 
@@ -148,8 +147,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Polls for EOF a few times, and longer while other children are starting, because they have a copy of the pipe. When
-   * the last writer has closed the stream, reads the rest. Otherwise stops reading.
+   * Polls for EOF a few times, and longer while other children are starting, because they have a copy of the pipe.
+   * Reads the rest if the last writer has closed the stream, and otherwise stops reading.
    */
   #pollForEof(drain: Drain, polls: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
@@ -181,7 +180,7 @@ export class FdSource implements ByteSource {
     return isTerminal && this.#addon.signalForeground(this.#fd, signal) === 0;
   }
 
-  /** Closes the source. If a pipe still has a writer, returns a duplicate of the read end, which the caller owns. */
+  /** Closes the source. If a pipe still has a writer, returns a duplicate of the read end; the caller owns it. */
   leave(): number | undefined {
     const isHeld = this.#kind === "pipe" && this.#isOpen() && !this.#addon.hungUp(this.#fd);
     const copy = isHeld ? this.#addon.duplicate(this.#fd) : -1;
@@ -221,8 +220,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches the descriptor while the receiver has room. During `drain`, reads are scheduled here instead, because a
-   * watch would never report a terminal that has no more output.
+   * Watches the descriptor while the receiver has room. During `drain` it schedules a read instead, because a watch
+   * would never report a terminal that has no more output.
    */
   #rearm(): void {
     if (this.#state === "closed") return;
@@ -286,17 +285,16 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether to stop reading for now, because the last read has filled only a part of the buffer. The descriptor is then
-   * empty, and its watch will report when more bytes arrive. During a drain the descriptor is not watched, so the
-   * caller must read until a read returns nothing.
+   * Whether the last read has emptied the descriptor, because it did not fill the buffer. Always false during a drain:
+   * without a watch, the caller must read until a read returns nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
   }
 
   /**
-   * Fills the buffer with several reads, because a terminal returns at most 4 KiB per read, and each chunk becomes a
-   * message. The result is like that of read(2).
+   * Fills the buffer with several reads, because each chunk becomes a message, and a terminal returns at most 4 KiB per
+   * read. The result is like that of read(2).
    */
   #fill(bytes: Uint8Array, at: number, length: number): number {
     let filled = this.#addon.read(this.#fd, bytes, at, length);
@@ -315,8 +313,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Called after bytes were delivered. When all bytes of an exited process were delivered, polls for EOF to find out
-   * whether another process still has the stream open. A pipe that has no writer is simply read to its end.
+   * Called after bytes were delivered. After the last byte of an exited process, polls for EOF to find out whether
+   * another process still has the stream open.
    */
   #delivered(count: number): void {
     const drain = this.#drain;

@@ -7,8 +7,7 @@ export class StreamWatch {
   #mask = 0;
 
   /**
-   * @param onError called after an internal error in `onEvents` or in a function passed to `run`, to end the stream;
-   *   the process logs the error
+   * @param onError called after an internal error in `onEvents` or `run`, to end the stream; the process logs the error
    * @throws Error if the descriptor cannot be watched; the caller then still owns it
    */
   constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onError: () => void) {

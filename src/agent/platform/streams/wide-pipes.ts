@@ -1,9 +1,8 @@
 import type { Addon } from "../../native/index.ts";
 
 /**
- * Capacity of a wide (enlarged) pipe. With the kernel's default of 64 KiB, the agent and a command with much output
- * wake each other so often that they use 1.7 times as much CPU time. A pipe of 1 MiB saves no more than this one
- * (decision 0025).
+ * Capacity of a wide (enlarged) pipe. With the kernel's default of 64 KiB, the agent and a command with much output use
+ * 1.7 times as much CPU time. A pipe of 1 MiB saves no more than this one (decision 0025).
  */
 const WIDE_BYTES = 256 * 1024;
 /**
