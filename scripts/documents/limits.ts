@@ -98,7 +98,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections above this limit. At its first authenticated call, a surplus connection becomes one of the ${limits.CONNECTION_LIMIT}. If no place is free, the surplus connection changes places with a connection that has made no authenticated call. If there is no such connection either, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT} connections, and 16 surplus connections above this limit. At its first authenticated call, a surplus connection becomes one of the ${limits.CONNECTION_LIMIT}: it takes a free place, or the place of a connection that has made no authenticated call. If all ${limits.CONNECTION_LIMIT} have made one, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise, calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["time for the TLS handshake, and then for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
