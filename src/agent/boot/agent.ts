@@ -20,7 +20,7 @@ const DEFERRED_WORK_AFTER_MS = 500;
 const LAST_FRAMES_MS = 2_000;
 /** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
-/** Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, as for a killed workload. */
+/** Exit status if the frozen session of an agent without a workload was killed: 128 + SIGKILL. */
 const STATUS_KILLED = 137;
 
 const SHUTTING_DOWN = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
@@ -81,8 +81,7 @@ export class Agent {
     for (const source of signals) source.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
-      // The workload's socket is opened first, because the workload may declare itself idle as its first action. The
-      // management listeners are opened later.
+      // The workload's socket is opened first, because the workload may declare itself idle as its first action.
       if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
       await this.#listeners.bind();
       const { ended } = await this.#startWorkload();
@@ -113,8 +112,8 @@ export class Agent {
   }
 
   /**
-   * Wraps the promise in an object: if this async function returned the promise itself, its caller would wait for the
-   * workload's end.
+   * Starts the workload, if there is one. The promise `ended` is in an object, because the caller's `await` would
+   * otherwise wait for it.
    */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#services;
@@ -131,8 +130,8 @@ export class Agent {
   }
 
   /**
-   * Does what would have delayed the start of the workload: loads the code for the first client, and frees the memory
-   * that only the start needed.
+   * Runs after the start of the workload, so as not to delay it. Loads the code for the first client, and frees the
+   * memory that only the start needed.
    */
   async #finishStart(): Promise<void> {
     const { memory } = this.#platform;
@@ -194,7 +193,7 @@ export class Agent {
     }
   }
 
-  /** Ends the agent, because its frozen session was killed, or because the kernel cannot kill all of that session. */
+  /** Ends the agent after its frozen session was killed, or if the kernel could not kill all of that session. */
   #onKilledFrozen(): void {
     this.#refuseCalls();
     this.#services.workload.killedFrozen();
@@ -210,7 +209,7 @@ export class Agent {
     this.#probe?.shutDown();
   }
 
-  /** Ends the commands, sends their exit statuses, and closes everything. Takes a bounded time, whatever the clients do. */
+  /** Ends the commands, sends their exit statuses, and closes everything. Takes bounded time, whatever clients do. */
   async #shutDown(): Promise<void> {
     const { workload, workloadService, readiness, exec, hooks, files, shutDownStreams, freeze } = this.#services;
     this.#refuseCalls();

@@ -74,10 +74,7 @@ export async function boot(addon: Addon): Promise<number> {
   return status;
 }
 
-/**
- * Prints the fault and ends the process, even if a thread of the process hangs in a file system, or if standard error
- * is full because its reader has stopped reading.
- */
+/** Prints the fault and ends the process, even if a file system hangs, or if the pipe of standard error is full. */
 function exitWithFault(addon: Addon, fault: BootstrapFault): never {
   const lines = stderrLines(addon);
   lines.write(errorLine(describeFault(fault)));

@@ -37,7 +37,7 @@ export class Listeners {
   #router: Router | undefined;
   #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
-  /** The listening sockets between bind(), which opens them, and serveManagement(), which takes them over. */
+  /** Listening sockets that bind() has opened and serveManagement() has not taken over yet. */
   #tcpFd: number | undefined;
   #vsockFd: number | undefined;
 
@@ -46,8 +46,8 @@ export class Listeners {
   }
 
   /**
-   * Listens on the configured ports, so that a port in use is reported before the workload starts. Accepts no
-   * connections yet (they wait in the kernel's backlog) and loads no code. Throws AgentError on failure.
+   * Listens on the configured ports, so that a port in use is reported before the workload starts. Connections wait in
+   * the kernel's backlog. Throws AgentError on failure.
    */
   async bind(): Promise<void> {
     const { configuration, platform } = this.#parts;
@@ -139,11 +139,11 @@ export class Listeners {
   }
 
   /**
-   * Runs once, over an in-memory connection, the calls that a node makes after a restore. Without this, V8 compiles the
-   * code of these calls in each clone. Never rejects.
+   * Runs, in memory, the calls that a node agent makes after a restore. Otherwise V8 would compile their code in each
+   * clone. Never rejects.
    *
-   * @param harmless returns replacements for Exec and Restore that change nothing in the guest. Its argument is a
-   *   server that has only in-memory connections
+   * @param harmless returns replacements for Exec and Restore that change nothing in the guest; receives the in-memory
+   *   server
    */
   async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
     const { configuration, platform } = this.#parts;

@@ -66,8 +66,8 @@ export function guestPlatform(
     cgroups,
     sessionGroup: cgroups && new SessionCgroup({ addon, directory: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
-    // The launcher forwards the signals that it receives. The agent also listens for signals itself: it is in the
-    // foreground process group, so a terminal signals the agent, too.
+    // Signals come from the launcher, and directly from a terminal, because the agent is in the foreground process
+    // group.
     signals: [processSignals(), ...(launcher === undefined ? [] : [launcher])],
     memory: memoryKeeper(addon),
     launcher,

@@ -205,7 +205,10 @@ function buildRestore(
   return { hooks, rotation, restore: new Restore(duties) };
 }
 
-/** Rehearses a restore over in-memory connections, with hooks, a freeze and commands that exist only for the rehearsal. */
+/**
+ * Rehearses a restore over in-memory connections. Uses its own hooks, freeze and commands, so that the guest does not
+ * change.
+ */
 function rehearseRestore(
   { clock, sessionClock }: Platform,
   listeners: Listeners,
@@ -292,8 +295,7 @@ function buildLazyServices(
     usage: () => usage.get(),
     fileWatches: () => fileWatches.get(),
     shutDownStreams: (reason) => {
-      // A failure to load the service is ignored here, because the call that needed the service has already received
-      // the error.
+      // Ignores a failure to load a service: the call that loaded the service has already received the error.
       for (const lazy of [tunnels, usage, fileWatches])
         void lazy.started?.then((built) => built.shutDown(reason)).catch(() => undefined);
     },

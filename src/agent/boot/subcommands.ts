@@ -33,7 +33,7 @@ export function bootBridge(
   printError: (line: string) => void,
 ): Promise<number> {
   return runSubcommand(addon, (entries, launcher) => {
-    // With a launcher, signals arrive only over its channel. Without one they have their default effect.
+    // Signals arrive over the launcher's channel. Without a launcher, they have their default effect.
     launcher?.listen((signal) => {
       if (!TERMINATION_SIGNALS.has(signal)) return;
       launcher.announceExit();
@@ -44,8 +44,8 @@ export function bootBridge(
 }
 
 /**
- * Copies the agent's own directory to `into`, which is created if it is missing. The copied executable is
- * `into`/guest-agent. The agent's image contains no other program that could copy it. Resolves with the exit status.
+ * Copies the agent's own directory to `into`, because the agent's image contains no program that could. Resolves with
+ * the exit status.
  */
 export function bootInstall(
   addon: Addon,

@@ -22,7 +22,6 @@ import { Tail } from "./tail.ts";
 /** Exit code of a hook that was killed: 128 + SIGKILL. */
 const KILLED_EXIT = 137;
 
-/** The two hooks of a workload. */
 export type HookKind = "pre_snapshot" | "post_restore";
 
 /** Which hook to run (message RunHookRequest). */
@@ -52,15 +51,14 @@ export interface HookOutcome {
 /** The outcome of a hook, with a detail that only the log contains. */
 interface HookEnd extends HookOutcome {
   /**
-   * Processes that still hold the hook's output after its tree was ended. Without a cgroup, this is the only way to
-   * find processes that a hook has left running.
+   * Processes that survived the end of the hook's tree and have its output open. Without a cgroup, the agent cannot
+   * find them in any other way.
    */
   readonly leftRunning: readonly number[];
 }
 
 export interface HooksParts {
   readonly specs: HooksSpec;
-  /** Starts the command of a hook with its streams on pipes, like an exec. */
   readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
   /** Resolves when no restore steps are running. If the signal is aborted, rejects with its reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
@@ -84,10 +82,7 @@ const NOT_CONFIGURED: HookOutcome & { readonly isKilledStale?: boolean } = {
 
 interface Running {
   readonly kind: HookKind;
-  /**
-   * Aborting it ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first
-   * abort counts.
-   */
+  /** `abort(ending)` ends the hook's process tree, even while the hook is starting. Only the first abort() counts. */
   readonly stop: AbortController;
   /** Whether the restore steps killed the hook, because it was started before the snapshot. */
   isKilledStale: boolean;
@@ -115,12 +110,11 @@ export class Hooks {
 
   /**
    * Runs a hook. Hooks run one at a time, and POST_RESTORE waits for running restore steps. The timeout counts from the
-   * start of the hook. If a freeze is requested, the session is frozen after PRE_SNAPSHOT, even if this hook fails or
-   * is not configured.
+   * start of the hook. A requested freeze happens even if PRE_SNAPSHOT fails or is not configured.
    *
-   * @param signal aborted when the client is gone; then the hook's whole tree is ended
-   * @throws AgentError for a timeout over its limit, for a hook that could not be started, and while the session is
-   *   frozen; or the signal's reason
+   * @param signal aborted when the client disconnects; the hook's whole tree is then ended
+   * @throws AgentError if a timeout exceeds its limit, the hook cannot be started, or the session is frozen; or the
+   *   signal's reason
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);
@@ -131,10 +125,7 @@ export class Hooks {
     return outcome;
   }
 
-  /**
-   * The spec of a hook. Read it just before the start: POST_RESTORE waits for restore steps, which may replace the
-   * spec.
-   */
+  /** Read the spec just before the start of the hook, because restore steps may replace it while POST_RESTORE waits. */
   #specOf({ kind }: HookRequest): CommandSpec | undefined {
     return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
   }

@@ -2,10 +2,7 @@ import type { Clock, Instant, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
-/**
- * Limit for recognizing a delayed or repeated call. The host time of such a call is at most one minute older than the
- * host time that was applied last, or equal to it.
- */
+/** A host time that is at most this much older than the last applied one belongs to a delayed or repeated call. */
 const STALE_NS = 60_000_000_000n;
 
 /** Validity of the caller's certificate, in milliseconds since 1970. */
@@ -25,7 +22,6 @@ export interface ClockDutyParts {
   readonly stamps: Stamps;
 }
 
-/** Steps the guest's clock to the host's time. */
 export class ClockDuty {
   readonly #parts: ClockDutyParts;
   /** The host time that was applied last. */
@@ -39,11 +35,10 @@ export class ClockDuty {
    * Steps the clock to the host time plus the time since the call arrived, however small the drift is. Does not step
    * the clock, and reports why, in two cases:
    *
-   * - The host time is at most a minute older than the host time that was applied last. Such a call was delayed or
-   *   repeated, and must not set the clock back. An even older host time is applied, because it corrects a clock that
-   *   was set wrong.
-   * - The host time is outside of the validity of the caller's certificate. This prevents a caller from setting back the
-   *   clock to make its expired certificate valid again.
+   * - The host time is at most a minute older than the one applied last: such a call was delayed or repeated. An even
+   *   older host time is applied, because it corrects a clock that was set wrong.
+   * - The host time is outside of the validity of the caller's certificate. Otherwise a caller could make its expired
+   *   certificate valid again.
    */
   run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };
@@ -66,7 +61,7 @@ export class ClockDuty {
   }
 }
 
-/** A clock that shows an earlier time than this was never set. */
+/** Returns the earliest time that the clock can show once it was set. */
 function setSince(validity: ValidityWindow | undefined): bigint {
   const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
   return notBeforeNs > EARLIEST_SET_NS ? notBeforeNs : EARLIEST_SET_NS;

@@ -3,10 +3,7 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/**
- * Minimum interval between checks of the files. If a check finds a change, the files are read as soon as a later check
- * finds no further change.
- */
+/** Shortest time between checks of the files. Changed files are read when two checks in a row find the same version. */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
@@ -58,8 +55,8 @@ export class CredentialRotation {
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
   /**
-   * Version of the files that `#check` has reloaded last. `#check` does not reload the same version twice in a row.
-   * Otherwise it would reload for ever on a file system whose stat(2) and fstat(2) always report different versions.
+   * The version of the files at the last reload by `#check`, which skips this version. Without that, a file system
+   * whose stat(2) and fstat(2) disagree would cause endless reloads.
    */
   #followedVersion: string | undefined;
   /**
@@ -73,9 +70,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. False in the result means that a file is invalid (the log has the reason) and that its old
-   * content stays in use. Never rejects, because some callers do not await the promise, and a failing disk must not end
-   * the agent. With the cause "token", spec files are not reloaded.
+   * Reloads the files; with the cause "token", only the credential files. False in the result means that a file is
+   * invalid (the log has the reason) and that its old content stays in use. Never rejects, because some callers do not
+   * await the promise.
    */
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
@@ -89,8 +86,7 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // Reloads with a cause in QUIET can follow each other every second. So they do not log a problem again that was
-      // already logged for the same content of the files.
+      // Causes in QUIET can recur every second. They log a problem only once for each version of the files.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
@@ -101,7 +97,6 @@ export class CredentialRotation {
     return true;
   }
 
-  /** Reads the credential files and begins to use them. Returns the problems. */
   async #reload(): Promise<readonly string[]> {
     try {
       const problems = await this.#parts.credentials.reload();
@@ -113,8 +108,8 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files because the token of a call does not match: the host may have written a new token. Resolves with
-   * false if a file is invalid, or if the last reload because of a token was less than a second ago.
+   * Reloads the files after a call with a wrong token: the host may have written a new token. Resolves with false if a
+   * file is invalid, or if the last such reload was less than a second ago.
    */
   renewForToken(): Promise<boolean> {
     const { clock } = this.#parts;
@@ -128,10 +123,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Checks in the background whether the files have changed. Called for each connection and each call, but does nothing
-   * if the last check was less than CHECK_INTERVAL_MS ago. Changed files are not read until they have stayed unchanged
-   * for a second, because several files cannot be replaced atomically. If the file system hangs, no further check
-   * starts.
+   * Checks in the background whether the files have changed, at most once per CHECK_INTERVAL_MS. Reads changed files
+   * only after they have stayed unchanged for a second, because several files cannot be replaced atomically. If the
+   * file system hangs, no further check starts.
    */
   checkFiles(): void {
     const nowMs = this.#parts.clock.monotonicMs();

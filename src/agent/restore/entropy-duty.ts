@@ -9,8 +9,8 @@ const ENOUGH_BYTES = 32;
  */
 const BLOCK_BYTES = 512;
 /**
- * Makes OpenSSL's seed differ from the input of the kernel's generator, although both come from the same entropy.
- * Neither of them must reveal the other (domain separation).
+ * Label for domain separation: OpenSSL's seed must not reveal the kernel's input, although both come from the same
+ * entropy.
  */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
@@ -19,7 +19,7 @@ type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**
  * Mixes the host's entropy into the kernel's generator, forces a reseed, and then reseeds this process's generators.
- * Synchronous, so that no other code of the agent runs between these steps. Does not modify `entropy`.
+ * Synchronous, so that no other code of the agent runs between these steps.
  */
 export function renewRandomness(
   entropy: Uint8Array,

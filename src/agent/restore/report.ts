@@ -39,7 +39,7 @@ export type DegradedToken =
   | `entropy_mix:${Errno}`
   /** The kernel's generator was not reseeded. */
   | `crng_reseed:${Errno}`
-  /** The kernel reports a reseed, but this kernel is so old that it reports success even without a reseed. */
+  /** The reseed cannot be confirmed: the kernel is so old that it reports success even without a reseed. */
   | "crng_reseed:unverified"
   /** The random generators in the agent's own process could not be reseeded. */
   | "openssl_drbg:no_symbols"

@@ -2,7 +2,6 @@ import { errnoOf, messageOf } from "../../shared/errors.ts";
 import type { HooksSpec, Log, ProcessSpec } from "../domain/index.ts";
 
 interface SpecSource {
-  /** Reads the spec files again. */
   reload(): Promise<SpecsRead>;
 }
 
@@ -10,7 +9,7 @@ interface SpecSource {
 interface SpecsRead {
   /** The specs that are in use from now on. */
   readonly specs: { readonly process: ProcessSpec; readonly hooks: HooksSpec };
-  /** Names of the `_FILE` variables whose file has changed since the last reload, and whose new content is now in use. */
+  /** Names of the `_FILE` variables whose file changed since the last reload. Their new content is in use. */
   readonly renewed: ReadonlySet<string>;
   /** Names of the `_FILE` variables whose file is invalid. The old spec stays in use. */
   readonly refused: ReadonlySet<string>;
