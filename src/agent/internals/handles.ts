@@ -6,9 +6,8 @@ interface Handled<Handle> {
 }
 
 /**
- * Returns the descriptor of a listening server or of a socket. The agent uses a server's descriptor to detect lost
- * connections, and a socket's descriptor to ask the kernel for unacknowledged data. If the descriptor is undefined,
- * lost connections are not logged, and a dead peer is found only by keepalive.
+ * Returns the descriptor of a listening server or of a socket. Without it, the agent does not log lost connections, and
+ * detects a dead peer only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
@@ -16,9 +15,8 @@ export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: 
 }
 
 /**
- * Stops reading from the accepted socket below a TLS socket. After a failed handshake, FailedHandshakeLinger then keeps
- * the accepted socket open for a short time, so that the client can read the TLS alert. If this version of Node lacks
- * the private function, the client may see a reset instead of the alert, as with Node's own TLS server.
+ * Stops reading from the accepted socket below a TLS socket. FailedHandshakeLinger needs this to let the client read
+ * the TLS alert. If Node lacks the private function, the client may see a reset instead of the alert.
  */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();
@@ -30,9 +28,8 @@ interface OverSocket {
 }
 
 /**
- * Returns the accepted socket below a TLS socket, or undefined if Node does not provide it any more. By the accepted
- * socket, the listener finds the connection, which has the peer's address and counts towards the limits. Without it the
- * agent closes the TLS connection, so that no connection evades the limits.
+ * Returns the accepted socket below a TLS socket; undefined if Node no longer provides it. The listener then closes the
+ * TLS connection, because it cannot apply the connection limits to it.
  */
 export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
@@ -42,12 +39,12 @@ export function socketBelow(socket: object & OverSocket): object | undefined {
 type TcpClass = new (type: 1) => { open(fd: number): number };
 
 /**
- * Creates a handle with which `Server.listen` accepts connections of the AF_VSOCK socket `fd`. Node does not know
- * AF_VSOCK, but libuv's TCP handles work with any stream socket. The accepted sockets have the remote address "". Takes
- * ownership of `fd`. Returns undefined if this version of Node does not support this.
+ * Creates a handle for `Server.listen` from the listening AF_VSOCK socket `fd`, and takes ownership of `fd`. Node does
+ * not know AF_VSOCK, but libuv's TCP handles work with any stream socket. Returns undefined if this version of Node
+ * does not support this.
  */
 export function listeningHandle(fd: number): object | undefined {
-  // Node's class TCP can be reached only as the constructor of a socket's handle. This socket is destroyed before it
+  // Node exposes its TCP class only as the constructor of a socket's handle. The example socket is destroyed before it
   // connects.
   const example: Socket & Handled<object> = new Socket();
   example.connect({ host: "127.0.0.1", port: 1 });

@@ -1,8 +1,7 @@
 /*
- * Limits the CPU time that a TLS client can cause before its certificate is verified (docs/agent/security-model.md has
- * the figures). For this it sets OpenSSL callbacks that Node does not use, on every SSL_CTX that Node creates. One of
- * the callbacks writes to memory of OpenSSL. If Node does not export the OpenSSL functions for this, there are no such
- * limits, and the agent logs handshakes_unbounded.
+ * Limits the CPU time that a TLS client can cause before its certificate is verified (figures:
+ * docs/agent/security-model.md). OpenSSL callbacks on every SSL_CTX enforce the limits. One callback writes to memory
+ * of OpenSSL. If Node does not export the OpenSSL functions for this, the agent logs handshakes_unbounded.
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -43,10 +42,9 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time of the parser:
- * one DER element can take a thousandth of the time of a whole handshake, and one key a sixth. Three certificates with
- * RSA-4096 keys and signatures are within the limits: they have at most 5 KiB and 330 elements. OpenSSL's own limit is
- * 100 KiB.
+ * Limits for a client's certificates, which OpenSSL parses before it verifies them. One DER element can take a
+ * thousandth of the CPU time of a handshake, and one key a sixth. Three RSA-4096 certificates need at most 5 KiB and
+ * 330 elements. OpenSSL's own limit is 100 KiB.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -69,10 +67,7 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
 #define KEY_UPDATES 128
 /* Each connection (SSL) stores its counts of records and of KeyUpdates at these ex_data indexes. NULL means 0. */
 static int records_index, updates_index;
-/*
- * Stored in place of the number of records once the client's certificate is verified. From then on, records are not
- * counted.
- */
+/* Replaces the number of records once the client's certificate is verified. Further records are not counted. */
 #define VERIFIED ((uintptr_t)-1)
 
 /*
@@ -85,9 +80,8 @@ static int stop_at_first_failure(int verified, X509_STORE_CTX *store) {
 }
 
 /*
- * Returns the expiry time of the first expired certificate in the verified chain, which includes the CA; NULL if none
- * has expired. OpenSSL's own check of times is turned off (verify_parameters.c), because it would also reject
- * certificates that are not valid yet.
+ * Returns the expiry time of the first expired certificate in the verified chain (including the CA), or NULL. OpenSSL's
+ * own check of times is off (verify_parameters.c), because it would also reject certificates that are not valid yet.
  */
 static const ASN1_TIME *first_expiry(X509_STORE_CTX *store) {
   const STACK_OF(X509) *chain = X509_STORE_CTX_get0_chain(store);
@@ -129,8 +123,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * The client's issuer has the name of the CA, but another key. OpenSSL would send the alert decrypt_error. With the
-   * error that is set here, it sends unknown_ca.
+   * The issuer has the CA's name but another key. This error makes OpenSSL send the alert unknown_ca instead of
+   * decrypt_error.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
@@ -153,15 +147,11 @@ static void count(SSL *ssl, int index, uintptr_t limit, int reason) {
 static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (size_t)at[1] << 8 | at[2]; }
 
 /*
- * Counts the DER elements of a certificate (X.690), because OpenSSL allocates memory for each. Elements inside
- * extension values, which are octet strings, count as well. For a certificate that is not DER (RFC 5280, 4.1), the
- * result exceeds every limit, so that the certificate is rejected.
+ * Counts the DER elements of a certificate (X.690), also inside extension values, because OpenSSL allocates memory for
+ * each. If the certificate is not DER (RFC 5280, 4.1), the result exceeds every limit.
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
-  /*
-   * The end of the extension value that is being parsed; equal to `end` while no extension value is parsed. No DER
-   * element may extend beyond this position.
-   */
+  /* The end of the current extension value, or `end` outside of one. No DER element may extend beyond it. */
   const unsigned char *value_end = end;
   size_t elements = 0;
   for (; end - at > 1; elements++) {
@@ -203,9 +193,9 @@ static const char *excess(const unsigned char *message, size_t length) {
 }
 
 /*
- * Rejects a Certificate message that exceeds a limit, before OpenSSL decodes the certificates and keys in it; no other
- * callback runs so early. To do so, it makes the message malformed: it overwrites the length of
- * certificate_request_context (RFC 8446, 4.4.2), and OpenSSL then rejects the whole message.
+ * Rejects a Certificate message that exceeds a limit. Overwrites a length in the message (certificate_request_context,
+ * RFC 8446, 4.4.2), so that OpenSSL rejects the message as malformed. No other callback runs before OpenSSL decodes the
+ * certificates.
  */
 static void reject_costly_chain(unsigned char *message, size_t length) {
   const char *why = excess(message, length);

@@ -4,8 +4,8 @@
 #include <stdbool.h>
 
 /*
- * Whether handshakes.c rejects expired client certificates. If not, verify_parameters.c must not turn off OpenSSL's own
- * check of certificate times.
+ * Whether handshakes.c rejects expired client certificates. OpenSSL's own check of times may be turned off only if it
+ * does.
  */
 bool checks_expiry(void);
 

@@ -1,8 +1,7 @@
 /*
- * Turns off the deadlock detection for V8's mutexes, which Node's build enables. The detection takes 2 ms at the
- * start, and 1 MiB of memory for a table that is initialized with the first mutex. The launcher preloads the addon,
- * so that this constructor runs before the first mutex is created. If it ran later, it would have no effect. If Node
- * does not export the function, the detection stays on.
+ * Turns off the deadlock detection of V8's mutexes, which costs 2 ms at the start and 1 MiB of memory. This must happen
+ * before the first mutex is created, so the launcher preloads the addon. If Node does not export the function, the
+ * detection stays on.
  */
 
 /* Abseil's SetMutexDeadlockDetectionMode, a C++ function that Node exports. Mode 0 turns detection off. */

@@ -35,9 +35,8 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 
 /**
  * Passes everything that a socket reads to `receive`. The bytes are valid until `receive` returns, and `receive` must
- * not read from the socket. By default, Node allocates new memory for each TLS record. Instead, this function makes
- * Node read into one shared buffer, which reduces the CPU time of an upload by 15 % (decision 0023). If Node lacks the
- * internals for this, the public API is used.
+ * not read from the socket. One buffer for all reads reduces the CPU time of an upload by 15 % (decision 0023). If Node
+ * lacks the internals for this, the public API is used.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);
@@ -56,7 +55,6 @@ export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): vo
     if (sizeBytes < RECORD_BYTES) bytes.fill(0);
   };
   onRead.handle.useUserBuffer(buffer);
-  // First passes on data that the socket has already buffered. The last read(), which returns null, also lets the
-  // socket detect EOF later.
+  // Passes on the data that the socket has already buffered. Reading until null also lets the socket detect EOF later.
   for (let early: unknown = socket.read(); early !== null; early = socket.read()) receive(early as Buffer);
 }

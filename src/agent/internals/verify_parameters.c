@@ -1,9 +1,7 @@
 /*
- * Changes how servers verify clients, by replacing the parameters in OpenSSL's table, which applies to the whole
- * process. With the new parameters, a certificate that is not valid yet is accepted, because a guest's clock may be
- * years behind until the first restore. The configured CA may also be an intermediate CA. If Node does not export
- * the functions of OpenSSL that this requires, OpenSSL's own checks apply, and the agent logs
- * certificate_times_enforced.
+ * Changes how OpenSSL verifies clients, for the whole process. Accepts certificates that are not valid yet, because a
+ * guest's clock may be years behind until the first restore. Accepts an intermediate CA as the configured CA. If Node
+ * does not export the OpenSSL functions for this, nothing changes, and the agent logs certificate_times_enforced.
  */
 #include <openssl/x509_vfy.h>
 
@@ -25,10 +23,9 @@ CALLS_OF_OPENSSL(RELAXING, can_relax)
 #define PARAMETERS "ssl_client"
 
 /*
- * Makes OpenSSL accept partial chains and ignore the validity times of certificates. All other checks stay. Works
- * only if handshakes.c rejects expired certificates, because nothing else would do so; handshakes.c rejects them in
- * all contexts that are created after this call. Node's own option for partial chains, allowPartialTrustChain, has
- * no effect on a server.
+ * Makes OpenSSL accept partial chains and ignore the validity times of certificates. handshakes.c rejects expired
+ * certificates instead, in every context that is created after this call. Fails with ENOSYS if handshakes.c does not
+ * do so. Node's own option allowPartialTrustChain has no effect on a server.
  */
 long agent_relax_certificate_checks(void) {
   if (!can_relax() || !checks_expiry()) return fail_with(ENOSYS);

@@ -34,8 +34,8 @@ export function portFailure(error: unknown, port: number, hint = ""): unknown {
 }
 
 /**
- * The error for a port on which no server listened in time. `otherAddress` is an address on which a server does listen,
- * but which tunnels do not reach.
+ * The error for a port on which no server listened in time. A server may listen on `otherAddress`, which tunnels do not
+ * reach.
  */
 export function notListening(port: number, limitMs: number, otherAddress: string | undefined): AgentError {
   const message = `nothing listened on port ${port} of the guest's loopback interface within ${limitMs} ms${otherAddressHint(otherAddress)}`;

@@ -8,7 +8,7 @@ const FRAME_OVERHEAD_BYTES = 64;
 export type TunnelInput =
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "end" }
-  /** The client accepts this many bytes in addition to those that it has accepted before. */
+  /** The client accepts this many further bytes. */
   | { readonly kind: "window"; readonly bytes: number };
 
 /**
@@ -16,11 +16,11 @@ export type TunnelInput =
  * calls.
  */
 export interface TunnelClient {
-  /** Number of bytes that the client accepts before its first window frame; 0: no limit. */
+  /** Number of bytes that the client accepts before its first window frame. 0 means no limit. */
   readonly windowBytes: number;
   readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
-  /** `release` is called when the bytes were sent. The tunnel reads no further data while too many bytes are unreleased. */
+  /** `release` is called when the bytes were sent. Too many unsent bytes stop the reading from the socket. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
   /** `done` is called when the frame has been sent. */
@@ -43,7 +43,7 @@ export interface OpenTunnelParts {
 export class OpenTunnel {
   readonly #parts: OpenTunnelParts;
   readonly #over = Promise.withResolvers<void>();
-  /** Whether the client's side has ended. The socket's side ends only after all of its data was sent to the client. */
+  /** Whether the client has sent its end frame. */
   #clientEnded = false;
   #socketEnded = false;
   #failure: AgentError | undefined;
@@ -104,7 +104,7 @@ export class OpenTunnel {
     }
   }
 
-  /** Call it when the agent shuts down. From then on the tunnel does not wait until the client ends its side. */
+  /** From now on, the tunnel ends as soon as the socket's side has ended, without waiting for the client. */
   shutDown(reason: AgentError): void {
     this.#shutdownReason = reason;
     this.#endIfDone();
@@ -127,8 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // The tunnel stops reading frames when the client has exceeded the window, but not when the window is exactly full:
-    // the next frame may be a window frame, which must still be read.
+    // If the client exceeds the window, the tunnel stops reading its frames. A full window is allowed, because a window
+    // frame may follow and must be read.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
@@ -142,9 +142,9 @@ export class OpenTunnel {
   };
 
   /**
-   * When the socket has accepted half of a window, sends a window frame to the client, which may then send that many
-   * further bytes. Only one window frame is in flight at a time, so that frames do not pile up if the client does not
-   * read.
+   * Sends a window frame when the socket has accepted half of a window. The frame permits the client to send the
+   * accepted number of bytes again. Only one window frame is in flight at a time: otherwise frames would pile up if the
+   * client does not read.
    */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;

@@ -5,7 +5,7 @@ export interface ListeningPort extends Listener {
   readonly holder: SocketHolder | undefined;
 }
 
-/** The listeners, sorted by port (message ListPortsResponse). Stays the same object as long as nothing changes. */
+/** The listeners, sorted by port (message ListPortsResponse). The object is reused as long as nothing changes. */
 export interface PortList {
   readonly ports: ReadonlyMap<number, ListeningPort>;
   readonly truncated: boolean;
@@ -19,10 +19,7 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/**
- * Collects the listeners of one poll. Whenever there are twice as many listeners as a list may contain, drops the
- * surplus.
- */
+/** Collects the listeners of one poll. To bound its memory, cuts the list whenever it reaches twice its limit. */
 export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;
@@ -48,10 +45,7 @@ export class PortListBuilder {
     return isSame && before !== undefined ? before : { ports, truncated: this.#truncated };
   }
 
-  /**
-   * Cuts the list to its limit. Always keeps the lowest ports: otherwise the same port could be in one list and missing
-   * in the next.
-   */
+  /** Cuts the list to its limit. Keeps the lowest ports, so that two polls of the same listeners give the same list. */
   #cut(): void {
     const sorted = [...this.#byInode].toSorted(
       ([, one], [, other]) => one.port - other.port || one.inode - other.inode,
@@ -62,8 +56,8 @@ export class PortListBuilder {
 }
 
 /**
- * The changes to send to a client that has received the list `before`; if it is undefined, the whole list `after`.
- * Undefined if there are no changes.
+ * Returns the changes from the list `before`, which the client has received, to the list `after`; undefined if there
+ * are none. If `before` is undefined, returns the whole list.
  */
 export function changesOf(before: PortList | undefined, after: PortList): PortChanges | undefined {
   if (before === after) return undefined;

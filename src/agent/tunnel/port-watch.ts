@@ -34,9 +34,9 @@ interface Waiter {
    */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** The address on which a server listens on this port, if tunnels cannot reach that address. Result of the last poll. */
+  /** The address on which the last poll found a server on this port, if tunnels do not reach that address. */
   otherAddress: string | undefined;
-  /** Whether the time limit of this wait is over. The wait then fails unless the next poll finds a listener. */
+  /** Whether the time limit of this wait has expired. The next poll is then the last one. */
   isExpired: boolean;
 }
 
@@ -77,7 +77,7 @@ export class PortWatch {
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** Whether a caller of `list` waits for a poll, so that the next poll begins without a pause. */
+  /** Whether the next poll begins without a pause, because a caller of `list` waits for it. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
@@ -87,8 +87,8 @@ export class PortWatch {
   }
 
   /**
-   * Resolves when a server listens on the port. The result is the scope of its listener; if the port has several
-   * listeners, the widest of their scopes. Rejects when the time is over, or with the signal's reason.
+   * Resolves when a server listens on the port, with the widest scope of its listeners. Rejects when the time is over,
+   * or with the signal's reason.
    */
   async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     checkPort(port);
@@ -102,8 +102,7 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // While there are only watches, the pause between two polls is long (PORT_WATCH_POLL_MS). This call must not wait
-    // that long, so the next poll starts now.
+    // While there are only watches, the pause between two polls is long (PORT_WATCH_POLL_MS). A wait needs a poll now.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -114,9 +113,8 @@ export class PortWatch {
   }
 
   /**
-   * Finds an address that tunnels do not reach, and on which a server listens on the port. Resolves with undefined if
-   * there is no such address, or if the kernel does not list listeners. Uses a poll that starts after this call, and
-   * checks all listening ports, however many there are.
+   * Resolves with an address on which a server listens on the port, but which tunnels do not reach. Undefined if there
+   * is none, or if the kernel does not list listeners. Uses a new poll of all listeners, however many there are.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();
@@ -149,8 +147,8 @@ export class PortWatch {
   }
 
   /**
-   * Sends the list and then its changes. Never resolves. Rejects with PORTS_NOT_KNOWN if there is no /proc, or with a
-   * signal's reason.
+   * Sends the list and then its changes, until it rejects: with PORTS_NOT_KNOWN if there is no /proc, or with the
+   * reason of a signal.
    */
   async watch(watcher: PortWatcher): Promise<never> {
     const { generation } = this.#parts;

@@ -97,8 +97,8 @@ export class Tunnels {
   }
 
   /**
-   * Ends all calls that wait or watch, and each tunnel as soon as the server in the guest has ended its side. Refuses
-   * new calls.
+   * Refuses new calls. Ends all calls that wait or watch. Each tunnel ends as soon as the server in the guest has ended
+   * its side.
    */
   shutDown(reason: AgentError): void {
     this.#shutdownReason ??= reason;
@@ -149,7 +149,7 @@ export class Tunnels {
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
       return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
-        // If the IPv6 attempt failed because the guest has no IPv6, the error of the IPv4 attempt is reported.
+        // In a guest without IPv6, only the error of the IPv4 attempt says something about the port.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
         throw portFailure(
           isThere || !(second instanceof SocketError) ? second : error,

@@ -47,8 +47,8 @@ export class WorkloadHttp {
   }
 
   /**
-   * Serves a connection, including the data that its socket has already buffered. Until its first request is complete,
-   * a new connection may replace this one, because any process in the guest can open connections and leave them idle.
+   * Serves a connection and the data that its socket has buffered. Any process in the guest can open idle connections,
+   * so a new connection may replace this one until its first request is complete.
    */
   serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
     // A client may close its write side after the request and still read the response.

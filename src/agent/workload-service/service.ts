@@ -53,8 +53,8 @@ class Refusal extends Error {
 }
 
 /**
- * Answers a request to WorkloadService, in gRPC, the Connect protocol or plain JSON. The answers are exactly those of
- * the router of connectrpc.com, which is not used because it takes 4 MB of memory.
+ * Answers a request to WorkloadService in gRPC, the Connect protocol or plain JSON. Answers exactly like the router of
+ * connectrpc.com, which would take 4 MB of memory.
  */
 export async function answerWorkload(
   idle: Pick<IdleDeclarations, "declare">,
