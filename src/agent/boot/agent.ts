@@ -139,8 +139,8 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // onActivity() changes flags of V8, and V8 rejects cached code that was compiled under other flags. So it is called
-    // after the warm-up, which loads such code.
+    // onActivity() is called after the warm-up, because it changes flags of V8, and V8 then rejects the cached code
+    // that the warm-up loads.
     memory.onActivity();
   }
 

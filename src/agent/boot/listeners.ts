@@ -25,8 +25,8 @@ export interface ListenerParts {
 export type Connections = Pick<ManagementServer, "dropOtherConnections">;
 
 /**
- * Path of the Exec method. refuseCalls() does not refuse it: during shutdown, the exec service itself refuses new
- * commands, but still serves the last output of the workload.
+ * Path of the Exec method. refuseCalls() does not refuse it, because during shutdown the exec service still serves the
+ * last output of the workload.
  */
 const EXEC = "/svc.guest.v1alpha1.GuestAgent/Exec";
 

@@ -57,7 +57,7 @@ interface Base {
   readonly activity: ActivityClock;
 }
 
-/** Builds every capability. */
+/** Builds the objects that serve the agent's calls. */
 export function buildServices(
   platform: Platform,
   configuration: Configuration,

@@ -23,9 +23,8 @@ const STATUS_NOT_CREATED = 73;
 const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
- * Connects standard input and output to the management socket of a running agent. The socket is `path`, or by default
- * the one that SVC_GUEST_SOCKET names in the inherited environment. Resolves with the exit status; reports failures to
- * `printError`.
+ * Connects standard input and output to the management socket of a running agent: `path`, or by default the socket that
+ * SVC_GUEST_SOCKET names. Resolves with the exit status; reports failures to `printError`.
  */
 export function bootBridge(
   addon: Addon,

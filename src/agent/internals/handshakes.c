@@ -172,7 +172,7 @@ static size_t elements_of(const unsigned char *at, const unsigned char *end) {
 }
 
 /*
- * The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL if it exceeds no limit, or if the message is
+ * Returns the limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL if there is none, or if the message is
  * malformed.
  */
 static const char *excess(const unsigned char *message, size_t length) {

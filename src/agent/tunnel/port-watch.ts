@@ -66,8 +66,8 @@ export interface PortWatchParts {
 }
 
 /**
- * Polls which ports have a listener. One poll serves all calls that wait, list or watch; without such a call, nothing
- * is polled. When the time limit of a waiting call expires, one more poll starts at once.
+ * Polls which ports have a listener, as long as a call waits, lists or watches. One poll serves all these calls. When
+ * the time limit of a wait expires, one more poll starts at once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
