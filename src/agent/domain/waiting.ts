@@ -51,9 +51,19 @@ export function afterArrivals(delayMs: number, task: () => void, keepsAlive = tr
   }, delayMs);
   if (!keepsAlive) timer.unref();
   return () => {
-    clearTimeout(timer);
+    clearUnreferenced(timer);
     clearImmediate(polled);
   };
+}
+
+/**
+ * Clears a timer, also one that does not keep the process alive (`unref`). After clearTimeout() alone, Node would still
+ * wake up when such a timer would have been due (lib/internal/timers.js, unenroll). These wake-ups would be repeated in
+ * every clone of a snapshot.
+ */
+export function clearUnreferenced(timer: NodeJS.Timeout | undefined): void {
+  timer?.ref();
+  clearTimeout(timer);
 }
 
 /** Waits for the promise, but at most for `limitMs`. Rejects if the promise does. */

@@ -1,4 +1,4 @@
-import { type ActivityClock, AgentError, type Clock, within } from "../domain/index.ts";
+import { type ActivityClock, AgentError, clearUnreferenced, type Clock, within } from "../domain/index.ts";
 import { type Ending, endProcesses, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
@@ -263,7 +263,7 @@ export class KeptCommand {
     if (this.#isFree) return;
     this.#isFree = true;
     this.#released.resolve();
-    clearTimeout(this.#linger);
+    clearUnreferenced(this.#linger);
     this.#log.discard();
     this.#resume();
     if (this.#attached !== undefined) this.#detach(this.#attached, unknownCommand(this.#parts.name));

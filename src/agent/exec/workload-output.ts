@@ -7,6 +7,7 @@ import {
   type Log,
   type ByteStore,
   type ProcessEnd,
+  clearUnreferenced,
   type SessionClock,
   tooManyWatchers,
   WORKLOAD_READERS_LIMIT,
@@ -148,7 +149,7 @@ export class WorkloadOutput {
   }
 
   #reportLost(): void {
-    clearTimeout(this.#report);
+    clearUnreferenced(this.#report);
     this.#report = undefined;
     if (this.#lostBytes === 0) return;
     this.#parts.log.warn("console_output_dropped", { dropped_bytes: this.#lostBytes });

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { afterArrivals, reportInternalError } from "../domain/index.ts";
+import { afterArrivals, clearUnreferenced, reportInternalError } from "../domain/index.ts";
 import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
@@ -394,6 +394,6 @@ export class Http2Connection {
 
   #stopTimers(): void {
     this.#cancelFirstRequest?.();
-    clearInterval(this.#pings);
+    clearUnreferenced(this.#pings);
   }
 }

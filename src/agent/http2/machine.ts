@@ -86,9 +86,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /**
-   * Passes a request's slice, or its end (undefined), to its consumer. If the consumer throws, only the stream ends.
-   */
+  /** Passes a request's slice, or its end (undefined), to its consumer. An error of the consumer ends only the stream. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();

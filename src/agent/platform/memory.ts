@@ -1,3 +1,4 @@
+import { clearUnreferenced } from "../domain/index.ts";
 import { garbageCollector } from "../internals/index.ts";
 import type { Addon } from "../native/index.ts";
 import type { ProgramPages } from "./program-pages.ts";
@@ -93,7 +94,7 @@ export class MemoryKeeper {
    * not taken in time.
    */
   #resume(): void {
-    clearTimeout(this.#timer);
+    clearUnreferenced(this.#timer);
     this.#timer = undefined;
     this.#awaitsSnapshot = false;
     this.onActivity();
@@ -146,7 +147,7 @@ export class MemoryKeeper {
     this.#recordRest(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;
-    clearTimeout(this.#timer);
+    clearUnreferenced(this.#timer);
     this.#timer = setTimeout(() => this.#resume(), this.#snapshotLimitMs).unref();
   }
 

@@ -4,6 +4,7 @@ import {
   type Allowance,
   type Instant,
   type BorrowedBytes,
+  clearUnreferenced,
   MESSAGE_LIMIT_BYTES,
   type Share,
   TIMER_LIMIT_MS,
@@ -323,7 +324,7 @@ export class Call implements StreamConsumer {
     const refuse = this.#reject;
     if (refuse === undefined) return;
     this.#reject = undefined;
-    if (this.#requestEndTimer !== undefined) clearTimeout(this.#requestEndTimer);
+    if (this.#requestEndTimer !== undefined) clearUnreferenced(this.#requestEndTimer);
     refuse();
   }
 

@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { clearUnreferenced } from "../domain/index.ts";
 import { stopReading } from "../internals/index.ts";
 
 /** Time for a client to read the TLS alert after its handshake failed. */
@@ -52,7 +53,7 @@ export class FailedHandshakeLinger {
   }
 
   #forget(socket: Socket): void {
-    clearTimeout(this.#lingering.get(socket));
+    clearUnreferenced(this.#lingering.get(socket));
     this.#lingering.delete(socket);
   }
 }

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { UnacknowledgedMs } from "../domain/index.ts";
+import { clearUnreferenced, type UnacknowledgedMs } from "../domain/index.ts";
 import { descriptorOf } from "../internals/index.ts";
 
 /** Limits after which a TCP peer counts as lost. */
@@ -90,7 +90,7 @@ export class PeerLiveness {
   }
 
   #stop(): void {
-    clearInterval(this.#checks);
+    clearUnreferenced(this.#checks);
     this.#checks = undefined;
     this.#sinceMs = undefined;
   }

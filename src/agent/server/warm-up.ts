@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { connect, createServer, type TLSSocket } from "node:tls";
 import { create, type DescMessage, type DescMethod, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampNow } from "@bufbuild/protobuf/wkt";
-import { type Clock, SILENT_LOG, type TlsMaterial, within } from "../domain/index.ts";
+import { clearUnreferenced, type Clock, SILENT_LOG, type TlsMaterial, within } from "../domain/index.ts";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type ClientRequest, MemoryClient } from "../http2/index.ts";
 import type { PeerCertificate } from "../listening/index.ts";
@@ -92,7 +92,7 @@ export async function warmUp(
   } catch {
     // Errors are ignored: if the warm-up fails, the first client only has to wait longer.
   } finally {
-    clearTimeout(timer);
+    clearUnreferenced(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
     // Node finishes closing TLS in a later tick.
     if (isRehearsal) await delay(1);

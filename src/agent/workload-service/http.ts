@@ -7,7 +7,7 @@ import {
   ThrottledInput,
   type RequestFields,
 } from "../http2/index.ts";
-import { type Clock, reportInternalError } from "../domain/index.ts";
+import { clearUnreferenced, type Clock, reportInternalError } from "../domain/index.ts";
 import type { AcceptedConnection } from "../listening/index.ts";
 import { http1Answer, Http1Reader } from "./http1.ts";
 import type { IdleDeclarations } from "./idle-declarations.ts";
@@ -68,7 +68,7 @@ export class WorkloadHttp {
         request: (stream, fields) => this.#answerHttp2(connection, stream, fields),
         failed: (reason) => connection.failed(reason),
         closing: () => connection.closing(),
-        gone: () => clearTimeout(old),
+        gone: () => clearUnreferenced(old),
       },
       () => clock.monotonicMs(),
     );
@@ -98,7 +98,7 @@ export class WorkloadHttp {
     stream.consumer = {
       data: (slice) => body.add(slice),
       end: () => body.end(),
-      closed: () => clearTimeout(overdue),
+      closed: () => clearUnreferenced(overdue),
     };
   }
 

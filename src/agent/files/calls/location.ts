@@ -39,10 +39,7 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (beneath.length === 0) {
     if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
     if (noSymlinks)
-      throw invalidField(
-        "no_symlinks",
-        "requires `beneath`, because links are rejected only below that directory",
-      );
+      throw invalidField("no_symlinks", "requires `beneath`, because links are rejected only below that directory");
     return;
   }
   if (path[0] === SLASH) throw invalidField(field, "must be relative, because `beneath` is set");
