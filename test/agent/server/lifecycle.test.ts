@@ -110,7 +110,7 @@ test("warmUp leaves no timer behind", async (t) => {
   const { router } = countingRouter();
   const tls = await issued();
   const started = t.mock.method(globalThis, "setInterval");
-  const stopped = t.mock.method(globalThis, "clearInterval");
+  const stopped = t.mock.method(globalThis, "clearTimeout");
   await warmUp(serverInMemory(router, systemClock), tls, { limitMs: GENEROUS_MS });
   const timers = started.mock.calls.map(({ result }) => result);
   assert.equal(timers.length, 1, "the connection would send its pings");
