@@ -18,7 +18,7 @@ describe("a guest as the substrate boots it", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("the workload starts in its home directory, with the init shell's other variables", async () => {
+  test("the workload inherits the init shell's variables, but starts in its home directory", async () => {
     await stage.boot();
     using client = stage.client();
     const environment = (await print(client, "busybox cat /proc/$(busybox pidof workload)/environ")).split("\0");

@@ -172,7 +172,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       devices["/dev/urandom"],
       "there",
       "programs and the restore steps can use the random device",
-      "programs that open /dev/urandom fail; for the restore steps, the agent creates a device node of its own if the guest permits it",
+      "programs that open /dev/urandom fail. The restore steps still work if the guest lets the agent create a device node of its own",
     ),
     check(
       "entropy",

@@ -32,7 +32,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     return undefined;
   };
   const cert = parsed("SVC_TLS_CERT_FILE", files.cert, firstCertificate, "is not a PEM certificate");
-  const key = parsed("SVC_TLS_KEY_FILE", files.key, createPrivateKey, "is not a private key in PEM without encryption");
+  const key = parsed("SVC_TLS_KEY_FILE", files.key, createPrivateKey, "is not an unencrypted private key in PEM");
   if (cert !== undefined && key !== undefined && !cert.value.checkPrivateKey(key.value))
     faults.push({ variable: "SVC_TLS_KEY_FILE", problem: "does not belong to the certificate of SVC_TLS_CERT_FILE" });
   const ca = parsed("SVC_TLS_CLIENT_CA_FILE", files.clientCa, firstCertificate, "is not a PEM certificate");

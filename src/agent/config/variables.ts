@@ -132,8 +132,8 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 
 const EQUALS = 0x3d;
 /**
- * Cheap first check for misspelled names, because comparing names is slow. After two wrong letters, a name still has
- * one of the letters S, V and C near its beginning. Most other variables of an image do not match.
+ * Names that may be misspelled SVC_ names. Even a name with two wrong letters has S, V or C among its first three
+ * letters. Only matching names are compared with the agent's variables, because comparing is slow.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 /**

@@ -146,8 +146,8 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Without this, the next call could return an earlier time: `cut` records nothing if the attachment began before
-    // the last restore.
+    // Records the time that is returned, so that no later call returns an earlier time: `cut` records nothing for an
+    // attachment that began before the last restore.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -236,7 +236,7 @@ export class KeptCommand {
     const leftovers = this.#parts.child.leftovers();
     if (leftovers === undefined) return undefined;
     if ((await endProcesses(leftovers, ending)) === "left") {
-      const message = `command ${this.#parts.name} has ended, but processes that it left running hang in the kernel: SIGKILL had no effect`;
+      const message = `command ${this.#parts.name} has ended, but its remaining processes hang in the kernel: SIGKILL had no effect`;
       throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { name: this.#parts.name });
     }
     return leftovers.found;

@@ -166,7 +166,7 @@ function rejectOther({ kind }: ExecInput): undefined {
     case "stdin_close":
       throw invalidField(
         kind,
-        "is not possible for the workload, which shares the agent's standard input: this call only reads its output",
+        "is not possible for the workload: the call only reads the workload's output, and the workload shares the agent's standard input",
       );
     case "resize":
       throw invalidField(kind, "is not possible for the workload, which has no terminal");

@@ -253,7 +253,7 @@ function checkRequest({ kind, timeoutMs, freezeMs }: HookRequest): void {
     throw invalidField("timeout_ms", `is ${timeoutMs}, but the maximum is ${HOOK_TIMEOUT_LIMIT_MS}`);
   }
   if (freezeMs > 0 && kind !== "pre_snapshot") {
-    throw invalidField("freeze_ms", `must be 0: only PRE_SNAPSHOT freezes the session`);
+    throw invalidField("freeze_ms", `must be 0, because only PRE_SNAPSHOT freezes the session`);
   }
   if (freezeMs > FREEZE_LIMIT_MS) {
     throw invalidField("freeze_ms", `is ${freezeMs}, but the maximum is ${FREEZE_LIMIT_MS}`);

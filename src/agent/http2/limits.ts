@@ -40,9 +40,9 @@ export const DEFAULT_HTTP2_LIMITS = {
 
 export type Http2Limits = Readonly<typeof DEFAULT_HTTP2_LIMITS>;
 
-/** Number of useless frames that a request counts as if either side ends it early. */
+/** A request that either side ends early counts as this many useless frames. */
 const RESET_COST = 2;
-/** Number of useless frames that a request before authentication counts as. */
+/** A request before authentication counts as this many useless frames. */
 const UNAUTHENTICATED_REQUEST_COST = 8;
 /**
  * Small frames (WINDOW_UPDATE, PING) that the peer may send per request, and per DATA frame sent to it. Most clients

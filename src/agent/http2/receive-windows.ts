@@ -127,8 +127,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Returns the next window size. It shrinks when the large requests would exceed the shared limit. It grows only to a
-   * size that fits twice as many of them, so that it does not oscillate.
+   * Returns the next window of a large request. If the windows of all large requests would together exceed the shared
+   * limit, it shrinks. It grows only if twice as many requests would fit, so that it does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

@@ -118,7 +118,7 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 
 export interface AcceptorOptions {
   readonly name: string;
-  /** Limit for connections. Surplus connections do not count (see Acceptor). */
+  /** Limit for connections with a place; surplus connections have none (see Acceptor). */
   readonly limit: number;
   /**
    * How long the client of a protected connection (`isKept`) must be silent before another connection may take its

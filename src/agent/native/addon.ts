@@ -238,10 +238,13 @@ export interface Addon {
   unwatch(inotify: number, watch: number): number;
   /**
    * Watches directories below a directory with inotify(7), and lists their entries. Stops after 200 ms. `how` is
-   * RESOLVE_* of openat2(2). Each element of `paths` is a byte (list `-` nothing, `/` directories, `*` all), the path
-   * and a NUL. The result has for each path that was reached: the watch or a negated errno (32 bits), the number of
-   * bytes that follow (32 bits), and the names. Each name has a byte before it (`/` directory, `-` anything else, `+`
-   * further files are not listed) and a NUL after it.
+   * RESOLVE_* of openat2(2). Elements of `paths` end with a NUL. They begin with what to list: `-` for nothing, `/` for
+   * directories, `*` for all entries. For each path reached, the result has three parts:
+   *
+   * - the watch or a negated errno (32 bits)
+   * - the number of bytes that follow (32 bits)
+   * - the names, each ended by a NUL, and begun by `/` for a directory, `-` for anything else, or `+` if further files
+   *   are not listed
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**

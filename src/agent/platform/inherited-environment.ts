@@ -21,7 +21,7 @@ export interface Inheritance {
 
 /**
  * Reads the inherited environment: from the launcher if there is a launcher, otherwise from this process. Must be
- * called only once. Removes the variables that `secrets` names from `environment`.
+ * called only once. Deletes from `environment` the variables whose names are in `secrets`.
  */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,

@@ -30,8 +30,8 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // Runs the code with which a POST_RESTORE hook waits for restore steps. The aborted signal prevents a deadlock:
-  // running restore steps may wait for the freeze to which this rehearsal belongs.
+  // A POST_RESTORE hook waits for running restore steps by this call. Here the signal is already aborted, because
+  // restore steps that are running now may wait for the end of this rehearsal.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 

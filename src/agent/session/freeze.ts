@@ -78,7 +78,7 @@ export interface SessionFreezeParts {
 export interface Pausable {
   /** Ends the command if it is running, and does not start it again. Resolves when the command has ended. */
   pause(): Promise<void>;
-  /** Ends the pause: runs its command immediately, and then again at intervals. */
+  /** Resumes: runs the command immediately, and then again at intervals. */
   runNow(): void;
 }
 

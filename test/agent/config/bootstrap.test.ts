@@ -287,7 +287,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [files, [await directory.write("empty", ""), "/proc/self/pagemap"], "names an empty file"],
     [files, [await directory.write("large", Buffer.alloc(1024 * 1024 + 1))], "names a file of more than 1 MiB"],
     [certificates, [garbage, broken, directory.keyFile], "names a file that is not a PEM certificate"],
-    [key, [garbage, directory.certFile], "names a file that is not a private key in PEM without encryption"],
+    [key, [garbage, directory.certFile], "names a file that is not an unencrypted private key in PEM"],
     [
       key,
       [await directory.write("other.key", other.server.key)],

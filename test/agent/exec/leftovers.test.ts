@@ -137,7 +137,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     await taken;
     await assert.rejects(endExec(agent, { name: "hangs", leftovers: true, signal: 9 }), {
       reason: "EXEC_NOT_ENDED",
-      message: /command hangs has ended, but processes that it left running hang in the kernel/,
+      message: /command hangs has ended, but its remaining processes hang in the kernel/,
     });
     assert.deepEqual(
       (await listExecs(agent)).map(({ name }) => name),

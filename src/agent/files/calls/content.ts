@@ -106,7 +106,7 @@ export class Content {
   #sizeMismatch(comparison: string): AgentError {
     const { sizeBytes } = this.#parts.expected;
     const path = pathText(this.#parts.expected.path);
-    const message = `cannot write ${JSON.stringify(path)}: received ${comparison} bytes than the declared ${sizeBytes}`;
+    const message = `cannot write ${JSON.stringify(path)}: the client sent ${comparison} bytes than size_bytes says (${sizeBytes})`;
     const metadata = { path, declared: String(sizeBytes), received: String(this.#sizeBytes) };
     return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, metadata);
   }

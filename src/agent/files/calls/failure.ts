@@ -87,7 +87,7 @@ const NOT_DURABLE = broken(
   "the file was written, but may not survive a crash of the guest: syncing its directory failed",
 );
 const ESCAPES = escapes(
-  "it leads out of the directory in `beneath`, or follows an absolute link, which `beneath` does not allow",
+  "it leads out of the directory that the field `beneath` names, or follows an absolute link, which `beneath` forbids",
   "beneath",
 );
 const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set", "no_symlinks");

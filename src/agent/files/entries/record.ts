@@ -110,8 +110,8 @@ export class Records {
   }
 
   /**
-   * Adds a copy of a directory's record, with the type that only sets attributes. The copy is applied after the content
-   * of the directory was written.
+   * Adds a second record for a directory, which only sets its attributes. It is applied after the content of the
+   * directory was written.
    */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);

@@ -206,7 +206,7 @@ export class WatchedTree {
     if (reported !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(reported, isMissing ? "" : errno);
   }
 
-  /** False if another result of the batch has settled or moved the node. If it was moved, it is checked again. */
+  /** Whether a check's result still applies: no other result of the same batch has settled or moved the node. */
   #isAwaited(place: WatchedDirectory, path: string): boolean {
     return this.#pending.waiting.has(place) && this.#pathOf(place, "") === path;
   }
@@ -325,8 +325,8 @@ export class WatchedTree {
     this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // Checks have already found a newer state, in which the directory contains `parent`, so the event is outdated. A
-    // further check will find the directory's present path.
+    // The renamed directory cannot be below itself. So checks have already found it at a newer place, above `parent`,
+    // and this event is outdated. A further check will find its present path.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;

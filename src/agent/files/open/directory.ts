@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup must fail at a mount point: after `findMounts`, if the operation names no mount. Such a lookup
-   * could follow a symbolic link into a mount that hangs.
+   * Whether a lookup must fail at a mount point, because it could follow a symbolic link into a mount that hangs. True
+   * for an operation that names no mount, once `findMounts` has found the mounts.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -19,10 +19,7 @@ const AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call:
 const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
-/**
- * Largest number of similar operations that run at once on one file system, slow operations included. Calls reach their
- * limit of four only if one of them is slow, because AT_ONCE.call is three.
- */
+/** Largest number of similar operations that run at once on one file system. Unlike in AT_ONCE, slow ones count too. */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
 export interface Waiting {

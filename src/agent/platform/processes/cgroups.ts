@@ -7,10 +7,7 @@ import { SessionMemory } from "./session-memory.ts";
 
 /** Largest number of names to try. A name may be taken by an agent with the same pid in another PID namespace. */
 const NAME_ATTEMPTS = 16;
-/**
- * Number of cgroups per sweep that were busy when an earlier sweep tried to remove them, and that are tried again. An
- * attempt takes 10 us.
- */
+/** A sweep retries at most this many of the cgroups that earlier sweeps found busy. An attempt takes 10 us. */
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;

@@ -36,7 +36,7 @@ import type { ArchiveEntry, LeftEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 
-/** The directory in the guest that is copied, and the calls to the guest. */
+/** The guest's directory to copy, and the functions that call the agent. */
 export interface DownloadSource {
   readonly files: CopyCalls;
   readonly channel: Channel;

@@ -226,8 +226,8 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // Do not remove this handler after the server has begun to listen. Errors after that are ignored, because the
-    // promise is already settled: a single connection that fails must not end the forwarding.
+    // Keep this handler after the server has begun to listen. Without it, a single connection that fails would end the
+    // process. The promise is settled by then, so reject() does nothing.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -260,7 +260,7 @@ export interface DialOptions {
 export interface AwakenOptions {
   /** How long to wait for the agent's first answer, in milliseconds. Default: the node's `reachTimeoutMs`. */
   readonly reachTimeoutMs?: number | undefined;
-  /** The sandbox's instance, if the caller knows its current address. */
+  /** The sandbox's instance with its current address. Without it, the instance is looked up. */
   readonly known?: Instance | undefined;
   /** The result of the restore steps, if they have already been run; in that case they are not run again. */
   readonly done?: DoneDuties | undefined;

@@ -83,7 +83,7 @@ export interface IngressRule {
   readonly port: number;
 }
 
-/** A set of rules that were created together. It outlives the instances that the rules name. */
+/** A set of rules that were created together. The set outlives the instances to which its rules apply. */
 export interface Ingress {
   readonly id: string;
   readonly name: string;
