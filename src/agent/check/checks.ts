@@ -94,7 +94,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       : check(
           "capabilities",
           missing.length > 0 && `without ${missing.map(([name]) => name).join(" ")}`,
-          "every capability that the agent uses",
+          "has every capability that the agent uses",
           "no operation fails for lack of a capability",
           [...new Set(missing.map(([, , without]) => without))].join("; "),
         ),

@@ -131,7 +131,7 @@ export class Restore<Connection> {
 }
 
 function checkEntropy(entropy: Uint8Array): void {
-  if (entropy.length === 0) throw invalidField("entropy", "is empty: send fresh random bytes of the host");
+  if (entropy.length === 0) throw invalidField("entropy", "is empty: send fresh random bytes from the host");
   if (entropy.length > ENTROPY_LIMIT_BYTES) {
     throw invalidField("entropy", `has ${entropy.length} bytes, but the maximum is ${ENTROPY_LIMIT_BYTES}`);
   }

@@ -19,7 +19,7 @@ export function wrongMessageCount(problem: string): AgentError {
   return new AgentError(
     "UNIMPLEMENTED",
     "MALFORMED_MESSAGE",
-    `the request has ${problem}; the method requires exactly one`,
+    `the request has ${problem}; the method requires exactly one message`,
   );
 }
 

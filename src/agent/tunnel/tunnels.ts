@@ -118,7 +118,7 @@ export class Tunnels {
     if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
       throw invalidField(
         "path",
-        `exceeds ${SOCKET_PATH_LIMIT_BYTES} bytes, the limit for the path of a unix socket; create a symbolic link to it`,
+        `exceeds ${SOCKET_PATH_LIMIT_BYTES} bytes, the limit for the path of a unix socket; use the shorter path of a symbolic link to the socket`,
       );
     }
   }

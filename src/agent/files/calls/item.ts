@@ -85,7 +85,7 @@ export function checkItem(item: TreeItem): void {
     throw fault("link_target", "must be a path below the directory");
   checkAttributes(item, fault);
   if (sizeBytes > MAX_SIZE_BYTES) throw fault("size", "exceeds 2^53 - 1");
-  if (BigInt(data.length) > sizeBytes) throw fault("size", "is smaller than its data");
+  if (BigInt(data.length) > sizeBytes) throw fault("size", "is smaller than the data of the entry");
 }
 
 /** Whether a path names an entry below the directory: relative, without "." or "..", and not too long. */
