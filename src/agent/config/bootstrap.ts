@@ -28,7 +28,10 @@ export interface Configuration {
   readonly workloadSocketPath: string | undefined;
   /** Path of the socket that answers probes. If undefined, there is no such socket. */
   readonly probeSocketPath: string | undefined;
-  /** `credentials.tls` is always set if `guestPort` is set. With `guestVsockPort` alone it is optional. */
+  /**
+   * If `guestPort` is set, `credentials.tls` is always set, too. If `guestVsockPort` is the only port, it may be
+   * undefined.
+   */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
@@ -39,9 +42,9 @@ export interface Configuration {
 
 /**
  * Reads the configuration from the agent's environment (raw `NAME=value` entries) and from the files that it names. See
- * docs/agent/operations.md, Variables. If `accepts`, a quick check of the TLS files, returns false, a slower check
- * finds the faults.
+ * docs/agent/operations.md, Variables.
  *
+ * @param accepts a quick check of the TLS files; if it returns false, a slower check finds the faults
  * @throws BootstrapError, which lists every fault without the values of the variables; the process should then exit
  *   with status 78
  */
@@ -57,7 +60,7 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // Variables that are set, even to an invalid value: such a variable must not be reported as missing too.
+  // Variables that are set, even if their value is invalid. Such a variable must not also be reported as missing.
   const given: ReadonlySet<BootstrapVariable> = new Set([
     ...values.keys(),
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),

@@ -222,12 +222,15 @@ class InstanceToken {
     return this.#digest;
   }
 
-  /** Compares in constant time, even if `digest` is undefined. */
+  /**
+   * Whether `digest` equals the digest of this token. The comparison takes constant time, even if `digest` is
+   * undefined.
+   */
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // If a call has several tokens, `digest` consists of several digests. write() then truncates it, and the comparison
-    // of the lengths fails.
+    // If a call has several tokens, `digest` is longer, because it consists of several digests. Then write() truncates
+    // it, so `written` differs from `digest.length` and the result is false.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

@@ -14,9 +14,8 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** Number of intervals (POLL_MS) without an answer after which a file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/** Errno that is reported for a file whose file system does not respond. It is also the `version` of such a file. */
+/** Used for a file whose file system does not respond: as the errno in the problem, and as the file's `version`. */
 const NO_ANSWER = "ETIMEDOUT";
-/** The problem that is reported for a variable that names a file on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
 /** The UTF-8 byte order mark, which some Windows editors write at the beginning of a file. */
@@ -59,14 +58,14 @@ interface FileState {
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /**
- * Adds a timeout to a read of a file at the agent's start, because `BootstrapFiles.read` has no timeout of its own.
- * Resolves with the result of the read.
+ * Ends the agent if `reading`, a read of a file at the agent's start, takes too long. Otherwise resolves with the
+ * result of `reading`. Needed because `BootstrapFiles.read` has no timeout of its own.
  */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
- * Reads the files that bootstrap variables name. A file system that hangs blocks a thread for ever. So after the start
- * only one read is in progress at a time, and if it has timed out, later reads fail until it returns.
+ * Reads the files that bootstrap variables name. If a file system hangs, the read blocks a thread for ever. So after
+ * the start only one read is in progress at a time. Once a read has timed out, all others fail until it returns.
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
@@ -123,16 +122,18 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
   }
 
   /**
-   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. After
-   * about five seconds, reports all files as not responding. Never rejects. Uses one thread, because each thread that
-   * wakes after a restore touches ten pages of the guest's memory.
+   * Reads all files again while the agent runs. Bypasses the page cache, because it may hold bytes from before a
+   * restore. If the reads take longer than about five seconds, reports all files as not responding. Never rejects.
+   *
+   * Uses only one thread, because each thread that wakes after a restore touches ten pages of the guest's memory.
    */
   async reread(): Promise<ReadonlyMap<Variable, BootstrapFile>> {
     const paths = [...this.#paths.values()];
     const files = await this.#bounded<readonly BootstrapFile[]>(
       async () => (await this.#found(paths)).map((found, n) => checkFile(paths[n] ?? "", found, this.#rule)),
       paths.map(() => ({ problem: NO_ANSWER_PROBLEM, version: NO_ANSWER })),
-      // If the result comes after the timeout, it is overwritten, because it may contain the token.
+      // A result that comes after the timeout is not used. Its bytes are overwritten, because they may contain the
+      // token.
       (late) => {
         for (const file of late) if ("bytes" in file) file.bytes.fill(0);
       },
@@ -143,7 +144,8 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // An invalid path may contain a NUL. The addon gets an empty path instead, which it cannot open.
+    // The list separates paths by NULs, but an invalid path may contain a NUL. So an empty path takes its place in the
+    // list. The addon cannot open an empty path.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }
@@ -220,7 +222,7 @@ function checkFile(path: string, found: ReadResult, rule: FileRule = () => undef
 
 /**
  * The message for a file that cannot be read. It shows the path, truncated and escaped, so that an operator can find a
- * missing mount. No other message contains the value of a variable.
+ * missing mount. The path is the value of a variable; no other message contains such a value.
  */
 function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);

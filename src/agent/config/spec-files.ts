@@ -15,7 +15,7 @@ export interface SpecReload {
   readonly specs: Specs;
   /** Files that have changed since the last reload and are used from now on. */
   readonly renewed: ReadonlySet<SpecVariable>;
-  /** Files that cannot be used. The spec that was read from such a file before stays in use. */
+  /** Files that cannot be used now. The spec that was read earlier from such a file stays in use. */
   readonly refused: ReadonlySet<SpecVariable>;
   /** Why the refused files cannot be used. The descriptions contain no values from the files. */
   readonly problems: readonly string[];
@@ -38,7 +38,7 @@ export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): Boot
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
-  /** For each variable that can name a spec file: the version of the file from which the spec in use was read. */
+  /** Key: a variable that can name a spec file. Value: the version of the file from which the spec in use was read. */
   readonly #inUse: Map<SpecVariable, string>;
 
   /** @param files the files that `specs` were read from */

@@ -126,7 +126,8 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
   const problems = jsonProblems(schema, json);
   if (problems.length > 0) return invalidSpec(schema, ...problems);
   try {
-    // Parses the text, not `json`: JSON.parse has already dropped duplicate keys, which fromJsonString rejects.
+    // fromJsonString gets the text and not `json`, so that it rejects duplicate keys. In `json` they are gone, because
+    // JSON.parse has dropped them.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
     return invalidSpec(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
@@ -146,8 +147,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * The message for a value that is not base64, and for base64 that is not a spec: a path that was set by mistake may be
- * valid base64.
+ * The message for a value that is not base64 or is not a spec in base64. One message serves both, because a path that
+ * was set by mistake may happen to be valid base64.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
@@ -169,8 +170,9 @@ function positionOf(error: unknown): string {
 }
 
 /**
- * Returns the problems of a JSON value, one line per field, such as `ready_cmd.argz: unknown field`. The protobuf
- * library would stop at the first problem and quote the value. It still checks the kinds of fields that no spec has.
+ * Returns the problems of a JSON value, one line per field, such as `ready_cmd.argz: unknown field`. The check of the
+ * protobuf library would stop at the first problem and quote the value. This function leaves enums, and lists and maps
+ * of messages, to the library, because no spec has such fields.
  */
 function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
   if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];

@@ -26,7 +26,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     try {
       if (!("problem" in file)) return { bytes: file.bytes, value: parse(file.bytes) };
     } catch {
-      // The fault is added below, without OpenSSL's message, which may quote the file.
+      // OpenSSL's error is dropped, because its message may quote the file. The code below adds a fault instead.
     }
     faults.push({ variable, problem: "problem" in file ? file.problem : `names a file that ${malformed}` });
     return undefined;

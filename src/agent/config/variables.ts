@@ -34,8 +34,8 @@ const PREFIX: Buffer = Buffer.from("SVC_");
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
 
 /**
- * A fault of one variable, or of the file that it names. Contains no value, except the path of a file that cannot be
- * read.
+ * A fault of one variable, or of the file that it names. The text shows no value of a variable, with one exception: the
+ * path of a file that cannot be read.
  */
 export interface BootstrapFault {
   readonly variable: BootstrapVariable;
@@ -71,7 +71,10 @@ export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 /** The variables that are set and valid, and the faults of the others. */
 export interface BootstrapVariables {
   readonly values: BootstrapValues;
-  /** A view of the environment entry of SVC_INSTANCE_TOKEN, which InstanceToken.digest() overwrites. */
+  /**
+   * The value of SVC_INSTANCE_TOKEN. It shares the memory of the environment entry, so that InstanceToken.digest() can
+   * overwrite the token there.
+   */
   readonly token: Buffer | undefined;
   readonly faults: BootstrapFault[];
 }
@@ -132,8 +135,9 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 
 const EQUALS = 0x3d;
 /**
- * Names that may be misspelled SVC_ names. Even a name with two wrong letters has S, V or C among its first three
- * letters. Only matching names are compared with the agent's variables, because comparing is slow.
+ * Matches names that may be misspelled names of the agent's variables. Only these names are compared with the real
+ * ones, because comparing is slow. The pattern requires S, V or C among the first three letters: even a misspelled SVC_
+ * with two wrong letters has one of them there.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 /**

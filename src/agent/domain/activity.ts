@@ -9,10 +9,12 @@ export interface Stamp {
 }
 
 /**
- * Corrects recorded times when any process steps the guest's clock. After a backward step, all recorded times move back
- * by the same amount, so that their order and distances stay. A forward step leaves them unchanged: the guest was
- * paused, so the recorded activity really is that old. The next call detects the step, because the difference between
- * wall clock and monotonic clock has changed.
+ * Corrects recorded times when any process steps the guest's clock:
+ *
+ * - After a backward step, all recorded times are moved back by the same amount, so their order and distances stay.
+ * - After a forward step, they stay unchanged: the guest was paused, so the recorded activity really is that old.
+ *
+ * The next method call detects a step, because it changes the difference between wall clock and monotonic clock.
  */
 export class Stamps {
   readonly #clock: Clock;
@@ -30,8 +32,9 @@ export class Stamps {
    * same amount.
    */
   nowNs(): bigint {
-    // The monotonic clock is read first, so that a preemption between the two readings looks like a forward step, never
-    // a backward step. Reading it again shows whether there was a step.
+    // The monotonic clock is read first. If the agent is preempted before it reads the wall clock, this looks like a
+    // forward step, never like a backward step. So after an apparent forward step the monotonic clock is read again,
+    // which shows whether there was a step.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -46,8 +49,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, it had never been
-   * set, and all stamps are wrong. They then move forward together with the clock.
+   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, nobody had ever set
+   * it, so all stamps are wrong. In this case all stamps are moved forward by as much as the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -59,7 +62,7 @@ export class Stamps {
     return result;
   }
 
-  /** Creates a stamp of the current time. The caller updates it. */
+  /** Creates a stamp of the current time. To record a later time, the caller sets `ns` of the stamp. */
   stamp(): Stamp {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
@@ -67,8 +70,8 @@ export class Stamps {
   }
 
   /**
-   * Returns the time of a stamp, but never a future time. After a backward step of less than TOLERANCE_NS, a stamp may
-   * be in the future.
+   * Returns the time of a stamp, or the current time if the stamp is later. A stamp may be later because a backward
+   * step of less than TOLERANCE_NS does not move it.
    */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
@@ -86,11 +89,11 @@ export class Stamps {
 
 /** A user activity that lasts, such as a command without a terminal. At its end, call either `end` or `cut`, once. */
 export interface Attachment {
-  /** Call it if the activity ended by itself. The user counts as active until this call. */
+  /** Ends the activity if it ended by itself. Records the present time as the time of the last user activity. */
   end(): void;
   /**
-   * Call it if the agent ends the activity. If a restore has happened since `attach`, this call does not count as user
-   * activity.
+   * Ends the activity if the agent makes it end. Records the present time as user activity only if no restore has
+   * happened since `attach`.
    */
   cut(): void;
 }
@@ -110,8 +113,8 @@ export class ActivityClock {
   }
 
   /**
-   * Records user activity now. Does nothing during an attachment, which counts as activity anyway: reading the clocks
-   * would make each frame of the call a tenth slower.
+   * Records user activity now. Does nothing during an attachment, because an attachment counts as activity anyway. So
+   * the clocks are not read for each frame of an attached call, which would make each frame a tenth slower.
    */
   touch(): void {
     if (this.#attachedSinceRestore === 0) this.#touchNow();
@@ -134,9 +137,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they set the clock, which still shows the time of the snapshot. If any
-   * call is attached, records this time as user activity. The restore steps end these calls later, which does not
-   * count.
+   * Call it when the restore steps begin, before they set the clock. The clock then still shows the time of the
+   * snapshot. If any call is attached, records this time as user activity. The restore steps end the attached calls
+   * later, but their end does not count as user activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
@@ -146,8 +149,8 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Records the time that is returned, so that no later call returns an earlier time: `cut` records nothing for an
-    // attachment that began before the last restore.
+    // Records the time that is returned. Otherwise a later call could return an earlier time, because `cut` records
+    // nothing for an attachment that began before the last restore.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -16,7 +16,7 @@ export interface BufferPoolSizes {
 /** Smallest size of a buffer, which suffices for a small file. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** Buffers for reading that streams or transfers share: an idle stream holds no buffer. */
+/** Buffers for reading. Streams or transfers share them, so an idle stream holds no buffer. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
   /** Free buffers of `fullBytes` each, and of `tightBytes` each. Buffers of other sizes are not kept. */
@@ -56,8 +56,8 @@ export class BufferPool {
   }
 
   /**
-   * Returns a buffer, which may be smaller than `wantedBytes`. The caller must release it. It is never a Buffer,
-   * because callers rely on a `slice` that copies.
+   * Returns a buffer, which may be smaller than `wantedBytes`. The caller must release it. It is a plain Uint8Array,
+   * because callers rely on `slice` to copy, and `slice` of a Node Buffer does not copy.
    */
   acquire(wantedBytes: number = this.#sizes.fullBytes): BorrowedBytes {
     const { fullBytes, tightBytes } = this.#sizes;

@@ -27,8 +27,8 @@ export class BorrowedBuffer implements BorrowedBytes {
 }
 
 /**
- * A stream of items from a client. If `onItem` returns a promise, which must not reject, the next item waits for it. At
- * the end calls `onEnd`, with an error if the client aborted or `onItem` threw.
+ * A stream of items from a client. Passes each item to `onItem`. If `onItem` returns a promise, the next item waits for
+ * it; the promise must not reject. At the end calls `onEnd`, with an error if the client aborted or `onItem` threw.
  */
 export type Incoming<Item> = (
   onItem: (item: Item) => Promise<void> | undefined,

@@ -61,11 +61,11 @@ export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 export const SOCKET_PATH_LIMIT_BYTES = 107;
 /** Limit for connections per listener. */
 export const CONNECTION_LIMIT = 64;
-/** Deadline for a TLS handshake. The headers of the first request then have a deadline of the same length. */
+/** Time limit for a TLS handshake, and the same again for the headers of the first request. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
 /**
- * Grace period between SIGTERM and SIGKILL for commands, hooks and ready_cmd at their timeout, and for processes that
- * the workload left running.
+ * Grace period between SIGTERM and SIGKILL. It applies to commands, hooks and ready_cmd whose timeout is over, and to
+ * processes that the workload has left running.
  */
 export const TERM_GRACE_MS = 2_000;
 /** Grace period between SIGHUP and SIGKILL for the session of a command whose client is gone. */

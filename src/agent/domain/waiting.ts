@@ -37,16 +37,19 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 }
 
 /**
- * Runs the task once after `delayMs`, when all input that has arrived by then was handled. Use it for timeouts: after a
- * pause of the guest, the event loop runs expired timers before it polls for input, so a plain timer would ignore an
- * answer that has arrived. Returns a function that cancels the task.
+ * Runs the task once after `delayMs`, when all input that has arrived by then was handled. Returns a function that
+ * cancels the task.
+ *
+ * Use it for timeouts. A plain timer would report a timeout although the answer has arrived: after a pause of the
+ * guest, the event loop runs expired timers before it polls for input.
  *
  * @param keepsAlive whether the timer keeps the process alive
  */
 export function afterArrivals(delayMs: number, task: () => void, keepsAlive = true): () => void {
   let polled: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    // setImmediate() runs its callback after the poll phase of the same iteration of the event loop.
+    // The callback of setImmediate() runs after the poll phase of the same iteration of the event loop. So input that
+    // has arrived is handled before `task` runs.
     polled = setImmediate(task);
   }, delayMs);
   if (!keepsAlive) timer.unref();
@@ -57,9 +60,9 @@ export function afterArrivals(delayMs: number, task: () => void, keepsAlive = tr
 }
 
 /**
- * Clears a timer, also one that does not keep the process alive (`unref`). After clearTimeout() alone, Node would still
- * wake up when such a timer would have been due (lib/internal/timers.js, unenroll). These wake-ups would be repeated in
- * every clone of a snapshot.
+ * Clears a timer. Use it for each timer that may not keep the process alive (`unref`): after clearTimeout() alone, Node
+ * would still wake up at the time at which such a timer was due (lib/internal/timers.js, unenroll). Every clone of a
+ * snapshot would repeat these wake-ups.
  */
 export function clearUnreferenced(timer: NodeJS.Timeout | undefined): void {
   timer?.ref();

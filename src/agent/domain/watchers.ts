@@ -13,7 +13,7 @@ export class Watchers {
     this.#instead = instead;
   }
 
-  /** Whether the watches were ended by `shutDown`; new ones then end at once, too. */
+  /** Whether `shutDown` was called, which ends all watches, including those that begin later. */
   get left(): boolean {
     return this.#closed.signal.aborted;
   }
@@ -33,7 +33,7 @@ export class Watchers {
     }
   }
 
-  /** Ends all watches, and each later one at once, with `reason`. */
+  /** Ends all watches with `reason`. A watch that begins later ends at once with the same reason. */
   shutDown(reason: AgentError): void {
     this.#closed.abort(reason);
   }

@@ -111,7 +111,7 @@ export class SpawnError extends Error {
  * returns.
  */
 export class SpawnAborted extends SpawnError {
-  /** The system call in which the start was waiting; undefined if the start was not in a system call that can hang. */
+  /** Where the start was waiting, if it was in a system call that can hang; otherwise undefined. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -153,8 +153,8 @@ export interface CommandAccounts {
 }
 
 /**
- * Processes that are ended together: a tree or a session. Every call finds new members too. After the release of the
- * child the set is empty. No method throws.
+ * The processes of a tree or of a session, which are ended together. Each call of a method searches for them again, so
+ * it finds new ones too. After the release of the child the set is empty. No method throws.
  */
 export interface ProcessSet {
   /**
@@ -209,9 +209,10 @@ export interface ChildProcess {
   /** Returns the processes that hold the write end of a child's pipe. Takes about 20 us per process of the guest. */
   outputHolders(): readonly number[];
   /**
-   * Reaps the ended process and closes its streams. Call it once, after `ended`, or when the process hangs in the
-   * kernel despite SIGKILL; it is then reaped at its end. The agent discards what background processes still write to
-   * the pipes, so that they do not die from SIGPIPE.
+   * Reaps the process and closes its streams. Call it once, after `ended`. If the process hangs in the kernel despite
+   * SIGKILL, call it without waiting for `ended`: the process is then reaped when it ends.
+   *
+   * The agent discards what background processes still write to the pipes, so that they do not die from SIGPIPE.
    */
   release(): void;
 }
@@ -219,9 +220,11 @@ export interface ChildProcess {
 /** Starts child processes of the agent. */
 export interface Processes {
   /**
-   * Starts a child. If the start fails, rejects with SpawnError, and there is no child. Never blocks the event loop,
-   * even if a file system hangs. If the signal is aborted during the start, kills the child and rejects with
-   * SpawnAborted. A child that hangs in the kernel may then still be alive.
+   * Starts a child. Never blocks the event loop, even if a file system hangs.
+   *
+   * - If the start fails, rejects with SpawnError, and there is no child.
+   * - If the signal is aborted during the start, kills the child and rejects with SpawnAborted. A child that hangs in the
+   *   kernel may still be alive then.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -267,8 +270,8 @@ export interface SessionProcesses {
   read(limit: number): Promise<SessionReading | undefined>;
   /**
    * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects, but may
-   * occupy a thread for ever: the kernel needs the memory lock of the process, which may be held while a file system
-   * hangs.
+   * occupy a thread for ever. This is because the kernel takes the memory lock of the process, which somebody else may
+   * hold while a file system hangs.
    */
   commandLine(pid: number, limitBytes: number): Promise<Uint8Array | undefined>;
   /** Sends a signal to a process of the session. Returns undefined on success. */
@@ -303,8 +306,8 @@ export type FreezeProblem =
   /** The agent is shutting down, so it no longer starts a freeze. */
   | "leaving"
   /**
-   * The session was thawed before all of its processes had stopped: freeze_ms was over, or a signal or the shutdown
-   * ended the session.
+   * The session was thawed before all of its processes had stopped, because freeze_ms was over, a termination signal
+   * arrived, or the agent shut down.
    */
   | "thawed_meanwhile";
 
@@ -351,7 +354,10 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** Called after `count` bytes were written at `position`, in the same tick of the event loop as `room`. */
+  /**
+   * The source calls it after it has written `count` bytes at `position`, in the same tick of the event loop in which
+   * it called `room`.
+   */
   filled(count: number): void;
 }
 
@@ -359,14 +365,17 @@ export interface ByteStore {
 export interface ByteSource {
   /** Starts reading. Call either this or `startInto`, once. */
   start(receiver: ByteReceiver): void;
-  /** Starts reading into a buffer of the caller, the store. Call either this or `start`, once. */
+  /** Starts reading into `store`, which is memory of the caller. Call either this or `start`, and only once. */
   startInto(store: ByteStore): void;
   /** Continues reading. Call it when the store was full and has room again. */
   resume(): void;
   /**
-   * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered: with true at
-   * EOF, with false if another process still holds the stream open. It waits for the receiver, but never for a
-   * process.
+   * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered:
+   *
+   * - with true if EOF was reached,
+   * - with false if another process still holds the stream open.
+   *
+   * It waits for the receiver to take the bytes, but never for another process to close the stream.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */
@@ -376,9 +385,9 @@ export interface ByteSource {
 /** The write end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. If it returns undefined, the caller may reuse their memory at once. Otherwise the caller
-   * must wait for the promise: until the kernel has taken all bytes, or nobody can read them (the reader closed its
-   * end, or `close` was called).
+   * Writes bytes in order. If it returns undefined, the caller may reuse their memory at once. If it returns a promise,
+   * the caller must first wait for it. The promise resolves when the kernel has taken all bytes, or when nobody can
+   * read them any more because the reader closed its end or `close` was called.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the input after everything written: closes a pipe, or types the end-of-file character into a terminal. */

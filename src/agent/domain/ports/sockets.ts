@@ -14,8 +14,8 @@ export class SocketError extends Error {
 /** Receives the data of a socket, with backpressure. */
 export interface SocketReceiver extends ByteReceiver {
   /**
-   * Number of bytes that the receiver accepts now. A chunk may exceed it by 64 KiB. If it is 0 or less, the socket
-   * waits for `resume`.
+   * Number of bytes that the receiver accepts now. A chunk may be up to 64 KiB larger than this number. If the number
+   * is 0 or less, the socket stops reading until `resume` is called.
    */
   room(): number;
   /**
@@ -73,12 +73,12 @@ export interface Sockets {
   /**
    * Connects to a port of 127.0.0.1 or ::1. Rejects with SocketError, or with the signal's reason.
    *
-   * @param signal has no effect once the socket is connected
+   * @param signal stops the attempt to connect; later it has no effect on the socket
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket. Resolves with "own" if this process itself listens on the socket, under any path.
-   * Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
+   * Connects to a unix stream socket. If this process itself listens on that socket, resolves with "own", whatever path
+   * leads to it. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**

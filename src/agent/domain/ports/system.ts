@@ -71,8 +71,8 @@ export interface Signals {
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
 /**
- * Milliseconds for which the peer of a TCP socket has not acknowledged data that was sent to it. 0 or less: all data is
- * acknowledged, or the kernel does not report it.
+ * Returns for how many milliseconds the peer of a TCP socket has not acknowledged data that was sent to it. Returns 0
+ * or less if all data is acknowledged, or if the kernel does not report it.
  */
 export type UnacknowledgedMs = (fd: number) => number;
 
@@ -94,8 +94,8 @@ export interface ConsoleOutput {
 }
 
 /**
- * Reports connections to a listening socket that cannot be accepted for lack of descriptors: calls `onLost` with the
- * errno ("EMFILE", "ENFILE"). Never calls it if the socket cannot be watched. Returns a function that ends the watch;
- * until then the socket stays open.
+ * Watches a listening socket. Calls `onLost` when a connection arrives that cannot be accepted, because no descriptor
+ * is free; `errno` is then "EMFILE" or "ENFILE". If the socket cannot be watched, never calls `onLost`. Returns a
+ * function that ends the watch. Until it is called, the watch keeps the socket open.
  */
 export type WatchArrivals = (fd: number, onLost: (errno: string) => void) => () => void;
