@@ -223,8 +223,8 @@ export interface Processes {
    * Starts a child. Never blocks the event loop, even if a file system hangs.
    *
    * - If the start fails, rejects with SpawnError, and there is no child.
-   * - If the signal is aborted during the start, kills the child and rejects with SpawnAborted. A child that hangs in the
-   *   kernel may still be alive then.
+   * - If the signal is aborted during the start, kills the child and rejects with SpawnAborted. The child may still be
+   *   alive then if it hangs in the kernel.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
