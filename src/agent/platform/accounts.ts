@@ -7,8 +7,8 @@ import type { Addon } from "../native/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
 /**
- * Because timestamps are coarse, a file that changed less than this time ago may change again without getting a new
- * timestamp.
+ * The content of a file that changed less than this time ago is not cached. Timestamps are coarse, so the file may
+ * change again without getting a new timestamp.
  */
 const RECENT_NS = 2_000_000_000n;
 const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);

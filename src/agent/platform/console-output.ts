@@ -14,8 +14,8 @@ const QUEUE_BYTES = 512 * 1024;
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * The agent's own stdout and stderr. Background threads write to them, because the descriptors must stay blocking:
- * other processes share them. If both are the same file, they share one queue, which keeps the order.
+ * The agent's own stdout and stderr. Their descriptors must stay blocking, because other processes share them, so
+ * background threads write to them. If both are the same file, they share one queue, which keeps the order.
  */
 export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOutput {
   const stdout = new addon.BackgroundWriter(STDOUT, QUEUE_BYTES);

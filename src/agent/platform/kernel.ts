@@ -28,7 +28,8 @@ function emptyUuidCache(): void {
 
 /**
  * Takes all integers that Node has cached for randomInt(). Otherwise all clones of a snapshot would get the same
- * integers. Node refills the cache only at the next call, so there is one call more.
+ * integers. Makes one call more than the cache has integers, because Node refills an empty cache only at the next
+ * call.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");

@@ -29,8 +29,9 @@ export async function eachListener(take: (listener: Listener) => void): Promise<
 }
 
 /**
- * Reads the listening sockets of a table, which the kernel lists first. If one read(2) does not return all of them, the
- * table is read twice: a socket that is closed between two reads can make the second read skip another socket.
+ * Reads the listening sockets of a table. The kernel lists them before the other sockets. If they do not fit in one
+ * read(2), the table is read twice, because a socket that is closed between two reads can make the second read skip
+ * another socket.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);
@@ -62,8 +63,8 @@ async function readTable(file: string, family: 4 | 6, take: (listener: Listener)
 }
 
 /**
- * Parses a line of /proc/net/tcp. Returns an empty list for the header, and otherwise a list of one element: the
- * listener, or undefined if the socket does not listen.
+ * Parses a line of /proc/net/tcp. Returns `[listener]` for a listening socket, `[undefined]` for any other socket, and
+ * an empty list for the header.
  */
 function listenerOf(line: string, family: 4 | 6): (Listener | undefined)[] {
   const [, address, port = "", state, uid, inode] = LINE.exec(line) ?? [];
@@ -136,8 +137,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields undefined once, and then the number of each descriptor of the process. With the undefined value, the caller's
- * limit also counts processes whose descriptors cannot be read.
+ * Yields undefined once, and then the number of each descriptor of the process. Because of the undefined, a process
+ * whose descriptors cannot be read still counts towards the caller's limit.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

@@ -116,7 +116,7 @@ export class MemoryKeeper {
    * Sets V8's flag for the young generation to the value for large transfers, or back to the usual one. Call it when
    * the first large transfer begins, and when the last one has ended.
    *
-   * @param any whether there is a large transfer
+   * @param any whether at least one large transfer is running now
    */
   streaming(any: boolean): void {
     this.#optimize();
@@ -134,16 +134,17 @@ export class MemoryKeeper {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // The pages must be released before the rehearsal. It maps the pages again that calls after a restore need, so that
-    // the snapshot contains these pages.
+    // The pages must be released before the rehearsal, which loads some of them again: those that the calls after a
+    // restore need. The snapshot then contains these pages.
     this.#pages?.release();
     await rehearse();
-    // The first call after a restore runs #resume(), so the rehearsal runs it, too. Its timer is stopped below.
+    // The first call after a restore runs #resume(), so the rehearsal must run it, too. The timer that #resume() starts
+    // is stopped below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
-    // Counts the code that the rehearsal has compiled as memory that the agent keeps at rest. Otherwise the next check
-    // would discard this code.
+    // From now on, the memory in use counts as the agent's memory when idle. Otherwise the next check would discard the
+    // code that the rehearsal has compiled.
     this.#recordRest(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;

@@ -21,17 +21,17 @@ export class ProgramPages {
 
   /**
    * Turns off read-ahead for the agent's code until the first `release`. The launcher has already read the pages that a
-   * start needs; for any other page, the kernel would read up to 8 MB around it. Read-ahead must not stay off: when
-   * memory is short, the kernel evicts pages without read-ahead first. In a test this caused 8,000 reads instead of 60
-   * (decision 0020).
+   * start needs; for any other page, the kernel would read up to 8 MB around it. Later, read-ahead must be on, because
+   * when memory is short, the kernel first evicts pages without read-ahead. In a test, this caused 8,000 reads instead
+   * of 60 (decision 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**
-   * Removes from the page cache all pages that were not used since the last call, and unmaps the other pages. An
-   * unmapped page stays in the page cache until the next call, and longer if it is used. Takes some 5 ms.
+   * First removes from the page cache all pages that are not mapped, because they were not used since the last call.
+   * Then unmaps the other pages; each is mapped again when it is used. Takes some 5 ms.
    */
   release(): void {
     for (const file of this.#files()) this.#drop(file);

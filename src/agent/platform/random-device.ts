@@ -103,7 +103,7 @@ export function confirmsReseed(kernelRelease: string): boolean {
   return minor >= 18 || (backportedIn !== undefined && (patch ?? 0) >= backportedIn);
 }
 
-/** Detects what the restore steps could do with the kernel's generator. Changes nothing. */
+/** Detects which operations on the kernel's random generator would work after a restore. Changes nothing. */
 export function entropyFacts(addon: Addon): EntropyFacts {
   const known = { confirmsReseed: confirmsReseed(release()) };
   const device = openRandomDevice(addon);

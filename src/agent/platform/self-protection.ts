@@ -72,10 +72,10 @@ function raisePriority(): number | undefined {
 
 /**
  * Protects the agent from starvation, from the OOM killer, and from reads of its memory, as far as its privileges
- * allow. Call it once, early. Dumps are forbidden last: afterwards /proc/self belongs to root, and the agent may not be
- * able to change its score.
+ * allow. Call it once, early. Dumps are forbidden last, because /proc/self then belongs to root, and the agent may no
+ * longer be able to change its OOM score.
  *
- * @param containerOomScoreAdj the score before the launcher changed it; undefined if the launcher did not change it
+ * @param containerOomScoreAdj the OOM score before the launcher changed it; undefined if the launcher did not change it
  */
 export function protectSelf(
   addon: Pick<Addon, "forbidDumps" | "shortenSlice">,

@@ -121,7 +121,7 @@ function cgroupBelow(text: string, session: string): string | undefined {
   return at < 0 ? undefined : names[at + 1];
 }
 
-/** Time since boot, including suspended time, as for start times in /proc. */
+/** Time since boot. It includes suspended time, like the start times in /proc. */
 function uptimeUs(): number {
   return Math.round(Number(readProc("/proc/uptime").split(" ")[0]) * 1e6);
 }

@@ -42,8 +42,8 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // The socket may be connected in spite of the error. The reset reports the failure to the peer, which would
-        // otherwise see an empty stream.
+        // After an abort, the socket may still have been connected. The reset then reports the failure to the peer,
+        // which would otherwise see an empty stream.
         socket.reset();
         throw error;
       }

@@ -10,7 +10,8 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node's own listener prints to `process.stderr`, which is undefined now. It would throw and thereby end the process.
+  // Node's own listener for warnings prints to `process.stderr`. This is undefined now, so the listener would throw and
+  // thereby end the process.
   process.removeAllListeners("warning");
 }
 

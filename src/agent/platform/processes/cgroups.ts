@@ -7,7 +7,10 @@ import { SessionMemory } from "./session-memory.ts";
 
 /** Largest number of names to try. A name may be taken by an agent with the same pid in another PID namespace. */
 const NAME_ATTEMPTS = 16;
-/** A sweep retries at most this many of the cgroups that earlier sweeps found busy. An attempt takes 10 us. */
+/**
+ * Largest number of cgroups that a sweep tries again to remove, after an earlier sweep found them busy. An attempt
+ * takes 10 us.
+ */
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
@@ -29,8 +32,8 @@ export class Cgroups {
   #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
   /**
-   * Number of cgroups at the front of `#toRemove` that were released after the last sweep. No sweep has tried to remove
-   * them yet.
+   * Number of cgroups that were released after the last sweep, which has therefore not tried to remove them. They are
+   * at the front of `#toRemove`.
    */
   #newlyReleased = 0;
   /** Names of released cgroups that still exist. */
@@ -142,8 +145,8 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body must not become a function. The build runs the agent and caches the functions that have run. Such a
-  // function runs only if the build machine has other agents, so builds could differ.
+  // The loop body must not become a function, because builds could then differ: the build runs the agent and caches the
+  // functions that have run, and this function would run only on a build machine with other agents.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

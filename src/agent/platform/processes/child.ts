@@ -129,7 +129,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
-/** Detects the exit of children without reaping them. On SIGCHLD, checks only the children that were passed to `of`. */
+/** Detects the exit of children, but does not reap them. On SIGCHLD, checks only those for which `of` was called. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #onEnded: (pid: number, end: ProcessEnd) => void;
@@ -166,7 +166,7 @@ export class ChildEnds {
   }
 
   /**
-   * The signal handler and the timer are not removed when no child is left: installing them again for each command took
+   * The signal handler and the timer stay installed when no child is left. Installing them again for each command took
    * longer than one run of #checkAll.
    */
   #listen(): void {

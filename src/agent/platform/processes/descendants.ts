@@ -24,9 +24,10 @@ export interface DescendantScan {
 
 /**
  * Separates the descendants of one process, the ancestor, from all other processes. The ancestor is a subreaper: it
- * adopts all orphans among its descendants. Only one process of each session is checked, because all of them descend
- * from the creator of the session, and reading a parent is ten times slower than reading a session id. In the
- * ancestor's own session, which it did not create, all processes are checked.
+ * adopts all orphans among its descendants. Of each session only one process is checked, because all processes of a
+ * session descend from its creator. The exception is the ancestor's own session, which the ancestor did not create: in
+ * it, all processes are checked. Sessions save time, because reading a session id is ten times faster than reading a
+ * parent.
  */
 export class Descendants {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
@@ -62,8 +63,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // If the ancestor slept during the whole scan, it has reaped no process, so the ended processes are ignored.
-    // Otherwise every scan would report ended processes in a guest in which processes start and exit all the time.
+    // Ended processes matter only if the ancestor may have reaped one of them. If it slept during the whole scan, it
+    // has reaped none, so they are dropped. Otherwise every scan would report some in a guest in which processes start
+    // and exit all the time.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }
@@ -73,7 +75,10 @@ export class Descendants {
     return this.#addon.isAlive(pid) === 1;
   }
 
-  /** Number of times the ancestor went to sleep (proc_pid_status(5)). Undefined while it is running and may reap. */
+  /**
+   * Number of times that the ancestor went to sleep (proc_pid_status(5)). Undefined while the ancestor is running,
+   * because it may then reap processes.
+   */
   #ancestorSleeps(): string | undefined {
     // The agent as the ancestor counts as asleep: the scan is synchronous, so the agent cannot reap a process
     // meanwhile.

@@ -76,8 +76,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
   }
 
   /**
-   * Opens the cgroup and returns whether `use` has returned true. If the cgroup cannot be opened, returns whether it
-   * was removed.
+   * Passes the opened cgroup to `use`, and returns whether `use` returned true. If the cgroup was removed, returns true
+   * without calling `use`; if it cannot be opened now, returns false.
    */
   #with(use: (cgroup: Cgroup) => boolean | void): boolean {
     const cgroup = this.#reopen();

@@ -113,7 +113,7 @@ export class SessionTable {
  * is a negated errno. If /proc does not list the agent itself, /proc is not usable, and the result is undefined.
  */
 export class ProcessReadings {
-  /** Only the pid and the session of each process, which take a seventh of the time of `table`. */
+  /** Reads only the pid and the session of each process. This takes a seventh of the time of reading `table`. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
   readonly table: SharedReading<ProcessTable | number | undefined>;
 

@@ -43,8 +43,9 @@ export class ProcessTable {
   readonly #unfinished: ReadonlySet<number>;
 
   /**
-   * `unfinished` has the ids of the sessions of which the table may lack a process, because a process ended before its
-   * row was read and may have left a child. UNKNOWN_SESSION means that the session of such a process is unknown.
+   * `unfinished` has the ids of the sessions of which the table may lack a process: a process of the session ended
+   * before its row was read, and may have left a child. UNKNOWN_SESSION in this set means that any session may lack a
+   * process.
    */
   constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
     this.#unfinished = unfinished;
@@ -74,9 +75,14 @@ export class ProcessTable {
 }
 
 /**
- * Living members of the tree of `leader`: the `roots`, all children of members, and all processes that share a session
- * or process group with a member. The last rule finds processes whose parent has died; it does not apply to the agent's
- * own session and group. Undefined if the table lacks the agent (`self`), because then /proc is not usable.
+ * Returns the living members of the tree of `leader`:
+ *
+ * - the leader and the `roots`,
+ * - all children of members,
+ * - all processes in the process group or session of a member, because their own parents may have died. The agent's own
+ *   group and session are excepted.
+ *
+ * Returns undefined if the table lacks the agent (`self`), because then /proc is not usable.
  */
 export function membersOf(
   table: ProcessTable,
@@ -124,8 +130,8 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
 }
 
 /**
- * Whether the process is a child of the agent. A child that is starting has copies of all the agent's descriptors for a
- * moment, so it must not count as a holder of them.
+ * Whether the process is a child of the agent. Children do not count as holders of a pipe, because a child that is
+ * starting has copies of all the agent's descriptors for a moment.
  */
 function isChildOf(pid: string, parent: number): boolean {
   return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readProc(`/proc/${pid}/stat`));

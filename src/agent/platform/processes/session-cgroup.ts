@@ -60,7 +60,8 @@ const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**
  * The session's cgroup. A privileged process can leave it, as dockerd does for its containers. Such a process is found
- * as a descendant of the launcher. Its own cgroup is frozen if it contains only processes of the session.
+ * as a descendant of the launcher. The cgroup to which it has moved is also frozen, if that cgroup contains only
+ * processes of the session.
  */
 export class SessionCgroup implements SessionGroup {
   readonly #descendants: Descendants;
@@ -161,7 +162,7 @@ export class SessionCgroup implements SessionGroup {
     return [this.#directory, ...this.#external.map(({ directory }) => directory)];
   }
 
-  /** Processes in the session's cgroup that must never be frozen: the agent and its launcher. */
+  /** Processes in the session's cgroup that must never be frozen: the agent, its parent (the launcher) and PID 1. */
   #guardedInside(): number[] {
     const guarded = [process.pid, process.ppid, INIT];
     const paths = guarded.map(cgroupOf);
@@ -174,9 +175,9 @@ export class SessionCgroup implements SessionGroup {
   }
 
   /**
-   * Freezes the processes of the session outside of its cgroup, and checks that the cgroup contains no foreign
-   * processes. Returns undefined on success. Scans until no process is running, and none has ended since the previous
-   * scan. A process that has ended may have left a child that the scan has missed.
+   * Freezes the processes of the session that are outside of its cgroup, and checks that the cgroup contains no foreign
+   * processes. Returns undefined on success, or if there is no usable /proc. Repeats the scan until it finds no running
+   * process and none that has just ended, because a process that ends may leave a child that the scan has missed.
    */
   #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -186,7 +187,8 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // The members must be read after the scan. A living process that the scan found in the cgroup is then a member.
+      // The members must be read after the scan. Otherwise a process that enters the cgroup in between would count as
+      // outside of it.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
@@ -256,10 +258,7 @@ function nameOf(pid: number): string {
   return readProc(`/proc/${pid}/comm`).trimEnd();
 }
 
-/**
- * Describes the process with this pid if one of its threads sleeps in a kernel function that is not the freezer's.
- * Otherwise returns undefined.
- */
+/** Describes the process if the freezer has not stopped all of its threads. Otherwise returns undefined. */
 function pendingProcess(pid: number): PendingProcess | undefined {
   const waitChannel = namesIn(`/proc/${pid}/task`)
     .map((thread) => pendingIn(`/proc/${pid}/task/${thread}`))
@@ -277,6 +276,6 @@ function pendingIn(task: string): string | undefined {
   const channel = readProc(`${task}/wchan`);
   if (STOPPED_IN.has(channel)) return undefined;
   if (channel !== "" && channel !== "0") return channel;
-  // If the kernel does not show the wait channel, a task in interruptible sleep counts as stopped by the freezer.
+  // Without a wait channel, only the state is known. Interruptible sleep then counts as stopped by the freezer.
   return state === "S" ? undefined : "";
 }

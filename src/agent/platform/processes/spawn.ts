@@ -80,7 +80,7 @@ function stringsOf(packed: Uint8Array): string[] {
  * unprivileged agent may run commands as its own user, but may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
-  /* The result of Node's getgroups() contains the primary group, so `wanted` must contain it, too. */
+  /* Node's getgroups() also returns the primary group, so it is added to `wanted`, too. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (

@@ -34,7 +34,7 @@ export interface Search {
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
   /** Whether a process is still a member. Called with a process that an earlier scan found, and that is still alive. */
   stillBelongs(row: ProcessRow): boolean;
-  /** Whether it is certain, without a scan, that no other process of the set is alive. */
+  /** Whether it is certain, without a scan, that only members that were already found can be alive. */
   excludesOthers?(): boolean;
 }
 
@@ -101,8 +101,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Whether all processes of the set have ended; undefined if unknown. False if they fork faster than a scan can
-   * follow.
+   * True if all processes of the set have ended. False if one is alive, or if processes fork faster than a scan can
+   * follow. Undefined if no scan is possible.
    */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
@@ -113,11 +113,11 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Kills all members that a scan finds, and remembers them. A later scan may not find a survivor, because its parents
-   * may be gone. Returns true if no member was left.
+   * Kills all members that a scan finds. Remembers them, because a later scan may not find a survivor whose parents are
+   * gone. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
-    // As long as new members appear, the scan must not be delayed, because members that fork must not outrun the scans.
+    // If the last scan found new members, this scan starts without delay. Otherwise members that fork could outrun it.
     const scan = await this.#stopAll(!this.#isSettled);
     if (this.#released) return true;
     if (scan.kind !== "seen") {
@@ -255,8 +255,8 @@ export function walkedTree(
 }
 
 /**
- * Returns the rows of members that were started after the table was read. `more` must be called after the rows were
- * read: if it no longer lists a pid, the row may describe a later process with this pid, and is ignored.
+ * Returns the rows of members that were started after the process table was read. After reading the rows, calls `more`
+ * again and drops each pid that it no longer lists, because this pid may already belong to another process.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
@@ -272,8 +272,8 @@ export interface Container {
 }
 
 /**
- * The processes of the session that `leader` has created (setsid(2)). If all known processes were in `cgroup`, no scan
- * is needed to detect their end: the session has ended when the cgroup is empty.
+ * The processes of the session that `leader` has created (setsid(2)). If every process that was found is in `cgroup`,
+ * no further scan is needed to detect the end of the session: it has ended when this cgroup is empty.
  */
 export function walkedSession(
   addon: Addon,

@@ -22,8 +22,8 @@ const HELD_CHUNKS = 2;
 /** Largest number of bytes per read. With the header of its message, such a chunk fills whole HTTP/2 frames. */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Smallest size of a read, even if the receiver has less room: a small frame takes as much CPU time as a large one. The
- * size is below 64 KiB, because a chunk may exceed the receiver's room by at most 64 KiB.
+ * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large
+ * one. It is below 64 KiB, because a chunk may be at most 64 KiB larger than the receiver's room.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 
@@ -128,8 +128,8 @@ export class FdSocket implements StreamSocket {
   }
 
   /**
-   * Sets the events to watch. When reading pauses, READABLE stays watched until an event arrives that must not be read.
-   * Reading is often resumed earlier, which then saves three system calls.
+   * Sets the events to watch. A pause in reading does not yet remove READABLE from the watch: only a READABLE event
+   * during the pause does. Often reading is resumed before such an event, which saves three system calls.
    */
   #rearm(isSpurious = false): void {
     if (this.#closed) return;

@@ -35,8 +35,8 @@ const HELD_CHUNKS = 4;
  */
 const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
 /**
- * Pauses between polls for EOF after the exit of the process. A background process that was just forked has the pipe
- * open for a moment, until it redirects its output.
+ * Pauses between polls for EOF after the exit of the process. One poll is not enough, because a background process that
+ * was just forked keeps the pipe open for a moment, until it redirects its output.
  */
 const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /**
@@ -53,9 +53,9 @@ const TERMINAL_BOUND_BYTES = 128 * 1024;
  */
 interface Drain {
   /**
-   * Number of bytes in the stream that the exited process may have written. It is exact for a pipe. For a terminal it
-   * is an upper bound, because the kernel may not have moved all output to the terminal's buffer. A read flushes this
-   * output, so all of it was delivered when a read finds nothing.
+   * Number of undelivered bytes that the exited process may have written. It is exact for a pipe. For a terminal it is
+   * an upper bound, because the kernel may not have moved all output to the terminal's buffer yet. Each read moves this
+   * output first, so a read that finds nothing shows that all output was delivered.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
@@ -64,7 +64,10 @@ interface Drain {
    * whether another process still has the stream open.
    */
   isPolling: boolean;
-  /** Whether a child that was starting when the drain began is still starting. It may have a copy of the pipe. */
+  /**
+   * True until all children that were starting when the drain began have started or failed. They may have copies of the
+   * pipe.
+   */
   startsInFlight: boolean;
 }
 
@@ -205,8 +208,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Stops reading, or closes the source. If a caller of `drain` is waiting, its promise resolves: with true if the
-   * stream has ended, otherwise with false.
+   * Stops reading, or closes the source. This ends a drain: `drain` resolves with true if the stream has ended,
+   * otherwise with false.
    */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
@@ -220,8 +223,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches the descriptor while the receiver has room. During `drain` it schedules a read instead, because a watch
-   * would never report a terminal that has no more output.
+   * Watches the descriptor while the receiver has room. During a drain, schedules a read instead, because a watch would
+   * never report that a terminal has no more output.
    */
   #rearm(): void {
     if (this.#state === "closed") return;
@@ -285,8 +288,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether the last read has emptied the descriptor, because it did not fill the buffer. Always false during a drain:
-   * without a watch, the caller must read until a read returns nothing.
+   * Whether the last read has emptied the descriptor: if so, it did not fill the buffer. False during a drain, because
+   * the descriptor is not watched then, so the caller must read until a read returns nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
@@ -313,8 +316,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Called after bytes were delivered. After the last byte of an exited process, polls for EOF to find out whether
-   * another process still has the stream open.
+   * Called after `count` bytes were delivered. During a drain, when the last byte of the exited process was delivered,
+   * polls for EOF to find out whether another process still has the stream open.
    */
   #delivered(count: number): void {
     const drain = this.#drain;
