@@ -25,7 +25,7 @@ export interface CommandProcess {
   /** The name of a kept command. Undefined for the workload and for a command that is not kept. */
   readonly name?: string;
   readonly execId?: string;
-  /** Address of the client, for a command that is not kept. */
+  /** Address of the client of a command that is not kept. */
   readonly client?: string;
 }
 

@@ -33,7 +33,7 @@ export interface UsageParts {
   readonly generation: () => number;
 }
 
-/** What the agent needs of the client of a WatchUsage call: to send reports, and to know whether it can take more. */
+/** The client of a WatchUsage call, to which the agent sends reports. */
 export interface UsageWatcher {
   /** Whether the last report still waits to be sent, because the client reads too slowly. */
   readonly isBehind: () => boolean;
@@ -74,8 +74,8 @@ export class Usage {
   /**
    * Sends a report at once, and then at intervals. Never resolves.
    *
-   * @throws AgentError INVALID_ARGUMENT; RESOURCE_EXHAUSTED if there are too many watchers; the reason of the signal or
-   *   of `shutDown`
+   * @throws AgentError INVALID_ARGUMENT for an interval that is not permitted; RESOURCE_EXHAUSTED if there are too many
+   *   watchers; the reason of `watcher.signal` when it is aborted; the error that `shutDown` is given
    */
   async watch(intervalMs: number, watcher: UsageWatcher): Promise<never> {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
@@ -91,7 +91,7 @@ export class Usage {
     });
   }
 
-  /** Ends all watches. Later calls of `watch` fail with the same error. */
+  /** Ends all watches with the error `reason`. Later calls of `watch` fail with this error, too. */
   shutDown(reason: AgentError): void {
     this.#watchers.shutDown(reason);
   }

@@ -7,9 +7,9 @@
 #include "values.h"
 
 /*
- * class BackgroundWriter(fd, capacityBytes): writes on a separate thread, because a write may block. O_NONBLOCK would
- * affect other processes that share the open file. poll(2) does not help: another process may fill the pipe between
- * poll and write.
+ * class BackgroundWriter(fd, capacityBytes): writes on a separate thread, because a write may block. Neither of the
+ * alternatives works: O_NONBLOCK would affect other processes that share the open file, and after poll(2) another
+ * process may fill the pipe before the write.
  */
 enum { STACK_BYTES = 128 * 1024 };
 

@@ -64,9 +64,9 @@ static int lead_session(struct spawn_job *job) {
 }
 
 /*
- * Creates a process group in the agent's session. If the agent's group is the terminal's foreground group, the new
- * group replaces it; otherwise the child would be stopped at its first read from the terminal. All signals are blocked,
- * so SIGTTOU cannot stop the child here.
+ * Creates a process group in the agent's session. If the agent's group is the terminal's foreground group, makes the
+ * new group the foreground group, because a child in the background would be stopped at its first read from the
+ * terminal. All signals are blocked, so SIGTTOU cannot stop the child here.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->streams != STREAMS_INHERITED) return 0;
@@ -90,10 +90,10 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * Sets the OOM score and priority of the child, which would otherwise be those of the agent. Failures are ignored: a
- * missing or unusual /proc must not prevent the command. A vforked child has its own score (fs/proc/base.c,
- * __set_oom_adj). The agent is not dumpable, so the child's files in /proc belong to root until execve. If the child
- * may not write its score, the agent sets it after execve.
+ * Sets the priority and the OOM score of the child, which would otherwise be those of the agent. A vforked child has
+ * its own score (fs/proc/base.c, __set_oom_adj). Failures are ignored, because a missing or unusual /proc must not
+ * prevent the command. Exception: if the child is not permitted to write its score, the agent writes it after execve.
+ * Before execve, root owns the child's files in /proc, because the agent is not dumpable.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -139,10 +139,10 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes all descriptors except the standard streams. execve(2) would close them too late: it resumes the agent first,
- * and copies of other children's pipes would stay open for a moment. Linux before 5.9 and some seccomp filters reject
- * close_range; the descriptors that /proc lists are then closed. Without /proc, every number up to the hard limit is
- * tried, which may be a billion.
+ * Closes all descriptors except the standard streams. O_CLOEXEC would act too late: execve(2) resumes the agent before
+ * it closes descriptors, so the child's copies of other children's pipes would stay open for a moment. If close_range
+ * is not available (Linux before 5.9, some seccomp filters), closes the descriptors that /proc lists. If /proc is not
+ * available either, tries every number up to the hard limit, which may be a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;

@@ -12,7 +12,10 @@ struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t in
   if (segments[index].p_type != PT_LOAD || (segments[index].p_flags & PF_W) != 0) pages.end = pages.start;
   for (size_t i = 0; i < count; i++) {
     if (segments[i].p_type != PT_LOAD || (segments[i].p_flags & PF_W) == 0) continue;
-    /* A page shared with a writable segment may contain changes, which dropping the page would lose. */
+    /*
+     * Leaves out pages that are shared with a writable segment. They may contain changes, which would be lost if the
+     * pages were dropped.
+     */
     struct page_range written = touched_by(&segments[i], page_bytes);
     if (written.start <= pages.start) pages.start = written.end > pages.start ? written.end : pages.start;
     else if (written.start < pages.end) pages.end = written.start;

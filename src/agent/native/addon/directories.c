@@ -22,7 +22,7 @@ enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BAT
 /* An entry in the answer, followed by its name and link target. ../../files/entries/listing.ts parses it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
-  uint32_t error; /* errno, or 0; if it is not 0, only the inode and the type in `mode` are set */
+  uint32_t error; /* errno of a failed stat, or 0; after a failure, only the inode and the type in `mode` are set */
   uint32_t mode, uid, gid;
   int64_t position;
   uint64_t inode, size, links;
@@ -91,8 +91,8 @@ int agent_entries_in(struct argument *args) {
   if (answer->bytes == NULL || !append(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
   /*
-   * Only a getdents64 call that returns 0 shows the end of the directory. The same job makes this call, so that a small
-   * directory needs only one job.
+   * Reads until getdents64 returns 0, because only this shows that there are no more entries. This last call is made in
+   * the same job, so that a small directory needs only one job.
    */
   while (!is_late && answer->length < PAGE_BYTES) {
     long count = syscall(SYS_getdents64, directory, raw, sizeof raw);

@@ -62,7 +62,10 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
     if ((entry->has & HAS_MODE) == 0) entry->mode = there.st_mode & bits;
   } else if (inherits) {
     entry->gid = place->seen.st_gid;
-    /* A new directory also inherits the setgid bit, as with mkdir(2), unless the exact mode is given. */
+    /*
+     * As with mkdir(2), a new directory also inherits the setgid bit, except if the record gives an exact mode, which
+     * includes that bit.
+     */
     bool is_exact = (entry->has & HAS_MODE) != 0 && (entry->has & PLAIN_MODE) == 0;
     if (entry->type == DIRECTORY_ENTRY && !is_exact) entry->mode |= S_ISGID;
   }
@@ -283,8 +286,8 @@ int agent_make_entry(struct argument *args) {
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*
- * Arguments: file, directory, record, temporary name, stages and flags. Once the file has its name, closes both
- * descriptors, so that JavaScript needs no further jobs for closing.
+ * Arguments: the descriptors of a file and of its directory, a record, a temporary name, and stages with flags. After
+ * the stage NAME, closes both descriptors, so that JavaScript needs no further jobs for closing.
  */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;

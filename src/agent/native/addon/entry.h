@@ -15,9 +15,10 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * Which attributes the record sets. An owner, group or mode that it does not set is copied from the file that is
- * replaced. If no file is replaced, the record's value is the default, but in a setgid directory the new entry gets the
- * directory's group.
+ * Flags of `has`: the attributes that the record specifies. If it does not specify the owner, group or mode:
+ *   - a file that replaces another file gets the attribute of that file;
+ *   - any other new entry gets the value in the record, which is the default. Exception: in a setgid directory, it gets
+ *     the directory's group.
  * PLAIN_MODE: the mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits.
  * FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
  */
@@ -31,7 +32,7 @@ struct entry {
   uint32_t type, has;
   uint32_t mode, uid, gid, modified_ns;
   int64_t modified;
-  /* Total size of a file, whose content may be written later. */
+  /* Size of the complete file. The record may lack content that is written to the open file later. */
   int64_t size;
 };
 
@@ -69,8 +70,8 @@ struct place {
 void complete_entry(const struct place *place, const char *name, struct entry *entry);
 
 /*
- * Creates an entry. Call complete_entry first. Returns 0, or the descriptor if the entry is a file. The file has no
- * name yet, or only the temporary name.
+ * Creates an entry. Call complete_entry first. For a file, returns its descriptor: the file has no name, or only the
+ * temporary one, until commit_entry gives it its name. For any other entry, returns 0.
  */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 

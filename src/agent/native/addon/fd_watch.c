@@ -4,8 +4,8 @@
 #include "values.h"
 
 /*
- * A bit in the callback's argument, besides UV_READABLE and UV_WRITABLE: the descriptor is in an error state, so libuv
- * has stopped the watch.
+ * A bit that the callback's argument can have in addition to UV_READABLE and UV_WRITABLE. It means that the descriptor
+ * is in an error state, and that libuv has therefore stopped the watch.
  */
 enum { FAILED = 4 };
 
@@ -45,7 +45,7 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   struct fd_watch *watch = poll->data;
   /*
    * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The owner
-   * gets readable and writable, because its next read or write returns the error.
+   * is told that it can read and write, because its next read or write returns the error.
    */
   if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
   if (watch->delay_ms == 0) {
@@ -60,7 +60,7 @@ static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
   watch->handles -= 1;
-  /* Without `self` the Node environment has ended, and Node-API must not be called. */
+  /* If `self` is NULL, the Node environment has ended, so Node-API must not be called. */
   if (watch->handles > 0 || watch->self == NULL) return;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);

@@ -15,13 +15,13 @@ struct argument {
 };
 
 /*
- * Index of the answer in the array that a call gets; the arguments come before it. To return bytes instead of a number,
- * a call sets `bytes` of the answer to memory from malloc(3), which is freed afterwards.
+ * A call gets an array of its arguments, followed by its answer at this index. To return bytes instead of a number, the
+ * call sets `bytes` of the answer to memory from malloc(3). The job frees this memory.
  */
 enum { ANSWER = 5 };
 /*
- * A call that returns secret bytes sets `number` of its answer to SECRET. The bytes are then overwritten before their
- * memory is freed.
+ * Value of `number` in an answer with secret bytes. It makes the job overwrite these bytes before it frees their
+ * memory.
  */
 enum { SECRET = 1 };
 
@@ -32,7 +32,8 @@ typedef int file_call(struct argument *args);
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
 /*
- * Appends bytes to an answer, and enlarges its buffer of `room` bytes if needed. Returns false if there is no memory.
+ * Appends bytes to an answer. `room` is the size of the answer's buffer, which is enlarged if needed. Returns false if
+ * there is no memory.
  */
 bool append(struct argument *answer, size_t *room, const void *bytes, size_t count);
 

@@ -61,8 +61,9 @@ int link_descriptor(int fd, int directory, const char *name) {
 }
 
 /*
- * linkat(2) does not replace a file, so the file is linked to the temporary name, which is then renamed. One job makes
- * both calls quickly, because the temporary name remains if the agent is killed between them.
+ * If the name is taken, linkat(2) fails. The file is then linked to the temporary name, and renameat(2) replaces the
+ * old file with this link. Both calls are in one job, so that they follow each other quickly: if the agent is killed
+ * between them, the temporary name remains.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);

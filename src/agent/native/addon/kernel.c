@@ -56,7 +56,7 @@ long agent_probe_clock_step(void) {
  */
 enum { BLOCK_BYTES = 512 };
 
-/* struct rand_pool_info with space for a block. The count is in bits, the size in bytes (random(4)). */
+/* struct rand_pool_info (random(4)), with space for a block. `entropy_count` is in bits, `buf_size` in bytes. */
 struct block {
   int entropy_count;
   int buf_size;

@@ -56,8 +56,8 @@ static int no_passphrase(char *buffer, int size, int writing, void *context) {
 }
 
 /*
- * Call it after a certificate could not be read. Returns true if the PEM text had no further certificate, and false if
- * the next certificate was malformed.
+ * Tells why a certificate could not be read. Returns true if the PEM text has no further certificate, and false if its
+ * next certificate is malformed.
  */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
@@ -106,9 +106,9 @@ static bool try_pem(napi_env env, napi_value bytes, SSL_CTX *context, bool (*use
 }
 
 /*
- * acceptsTlsMaterial(cert, key, clientCa): whether a server can use the certificate chain and the key, and clientCa has
- * only certificates, including a CA. Loading node:crypto and node:tls for this would delay the workload by 8 ms
- * (docs/decisions/0013-start-up.md).
+ * acceptsTlsMaterial(cert, key, clientCa): returns true if a server can use the certificate chain `cert` with the key,
+ * and if `clientCa` consists of certificates, at least one of which is a CA. Loading node:crypto and node:tls for this
+ * would delay the workload by 8 ms (docs/decisions/0013-start-up.md).
  */
 napi_value agent_accepts_tls_material(napi_env env, napi_callback_info info) {
   napi_value args[3];

@@ -1,6 +1,6 @@
 /*
- * Declares functions of Node's own OpenSSL, which the node executable exports. A C file lists the functions that it
- * calls in a macro LIST(F). They are weak symbols, so that the addon can be loaded even if Node does not export them.
+ * Declares functions of Node's own OpenSSL, which the node executable exports. The functions are declared as weak
+ * symbols, so that the addon can be loaded even if Node does not export them.
  */
 #ifndef AGENT_OPENSSL_HOST_H
 #define AGENT_OPENSSL_HOST_H
@@ -11,7 +11,10 @@
 #define DECLARE_WEAK(name) extern __typeof__(name) name __attribute__((weak));
 #define AND_THERE(name) &&(name) != NULL
 
-/* Defines `check`, which returns whether Node exports all functions of LIST. */
+/*
+ * Declares the functions that a C file calls, which the file lists in a macro LIST(F). Also defines `check`, which
+ * returns whether Node exports all of them.
+ */
 #define CALLS_OF_OPENSSL(LIST, check) \
   LIST(DECLARE_WEAK)                  \
   static bool check(void) { return true LIST(AND_THERE); }

@@ -33,7 +33,10 @@ static int advise_object(struct dl_phdr_info *object, size_t size, void *advice)
   return 0;
 }
 
-/* Applies the advice only to pages that are never written. Dropping other pages would lose their relocations. */
+/*
+ * Calls madvise(2) with `advice`, but only for pages that are never written. Other pages may contain relocations, which
+ * would be lost if the pages were dropped.
+ */
 long agent_advise_code(int advice) {
   return dl_iterate_phdr(advise_object, &advice);
 }

@@ -140,8 +140,9 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
 }
 
 /*
- * Passes a settled job to the JavaScript thread. If that thread has ended, Node has already released the job's
- * reference to `settled`, so this function must not release it again.
+ * Passes a settled job to the JavaScript thread, and then releases `settled`, which agent_spawn acquired for this job.
+ * If the JavaScript thread has ended, the call fails. Node has then already released `settled` for this job, so this
+ * function must not do it again.
  */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
@@ -195,8 +196,9 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Kills the child of a start that has not settled; the pid of a settled one may have been reused. Returns the system
- * call that the child was executing: 1 for chdir, 2 + n for execve of the n-th file, 0 for any other.
+ * Kills the child of a start, except if the start has settled, because the child's pid may then have been reused.
+ * Returns a number for the system call that the child was executing: 1 for chdir, 2 + n for execve of the n-th file, 0
+ * for any other.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;
@@ -208,7 +210,10 @@ long agent_abort_spawn(int number) {
     atomic_store(&job->aborted, true);
     if (strcmp(job->step, "chdir") == 0) at = 1;
     if (strcmp(job->step, "execve") == 0) at = 2 + job->candidate;
-    /* While the pid is 0, the child has not run yet. The child will check the flag `aborted` first. */
+    /*
+     * If the pid is still 0, the child has not run yet. It need not be killed, because it first checks the flag
+     * `aborted`.
+     */
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);

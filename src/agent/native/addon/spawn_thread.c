@@ -24,9 +24,10 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command whose child process could not set it before execve. The command's files in /proc get
- * their new owner only shortly after execve has resumed this thread, so this function retries. It fails for a setuid
- * program, whose files stay with root. Processes that the command has already forked keep the old score.
+ * Sets the OOM score of a command after execve, because its child process was not permitted to set it earlier. The
+ * function retries for a while, because the command's files in /proc get their new owner only shortly after execve has
+ * resumed this thread. It cannot set the score of a setuid program, whose files stay with root. Processes that the
+ * command has already forked keep the old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };

@@ -52,8 +52,8 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Keeps the previous slice for the agent's children if it was not the
- * kernel's default. The default can only be read after a reset, so the function first resets the slice.
+ * Gives the calling thread a short time slice. Keeps the previous slice for the agent's children, or 0 if it was the
+ * kernel's default. The default can be read only after a reset, so the function first resets the slice.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

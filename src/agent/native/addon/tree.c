@@ -20,7 +20,9 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
  */
 struct tree {
   int root, flags;
-  /* At the end the caller syncs the file system of `root` and that of this directory, which may be `root` itself. */
+  /*
+   * At the end, the caller syncs the file systems of this directory and of `root`. The two may be the same directory.
+   */
   int synced;
   /* The directory of the last entry; its descriptor is -1 while no directory is open. */
   struct place place;
@@ -30,7 +32,7 @@ struct tree {
    * the disk.
    */
   int error;
-  /* Whether an earlier file's name was already taken. Later names are then looked up before they are used. */
+  /* Whether the name of an earlier file was taken. If so, put_file looks up each later name before it uses the name. */
   bool replaces;
 };
 
@@ -86,8 +88,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, if the caller does not sync it anyway at the end. A symbolic link in the
- * tree may refer to such a file system.
+ * Syncs the file system of the last entry, except if the caller syncs this file system at the end. The caller misses a
+ * file system, for example, if a symbolic link in the tree leads to it.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -126,8 +128,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * Looks up the directory again without resolving absolute links, so that a link that leads outside the root fails
-   * with EXDEV instead of ENOENT.
+   * For a link that leads outside the root, `within` fails with ENOENT, because it looks for the target inside the
+   * root. `beneath` fails with EXDEV, which is the true reason.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
@@ -242,9 +244,9 @@ int agent_sync_file_system(struct argument *args) {
 }
 
 /*
- * Finds the start and end of the next data at or after an offset; both are the file's end if no data follows. A small
- * hole counts as data, because sending it as a hole costs as much as sending its zeros. Without SEEK_DATA the whole
- * file counts as data.
+ * Finds the start and end of the next data at or after an offset. If no data follows, both are the end of the file. A
+ * small hole counts as data, because to send it as a hole costs as much as to send its zeros. If lseek(2) does not
+ * support SEEK_DATA, all of the file counts as data.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];
@@ -295,7 +297,8 @@ static int read_file(const struct tree *tree, const char *path, char *bytes, siz
 }
 
 /*
- * Reads the entries at `paths`, which has a NUL after each path. Stops before a file that may not fit into the answer.
+ * Reads the entries at `paths`, which has a NUL after each path. Stops when the answer might have too little room for
+ * the next file.
  */
 int agent_read_entries(struct argument *args) {
   struct argument *answer = &args[ANSWER];

@@ -1,4 +1,7 @@
-/* CPU time and peak memory: of an ended process by rusage, or of all processes of a cgroup by its files. */
+/*
+ * Reads CPU time and peak memory, either of an ended process (from its rusage) or of all processes of a cgroup (from
+ * the cgroup's files).
+ */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +36,7 @@ napi_value agent_used_by(napi_env env, napi_callback_info info) {
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* The number after `key` and a space at the start of a line; -1 if it is not found. */
+/* Finds a line that consists of `key`, a space and a number. Returns the number, or -1 if there is no such line. */
 static double value_of(const char *text, const char *key) {
   size_t length = strlen(key);
   for (const char *line = text; line != NULL; line = strchr(line, '\n')) {

@@ -119,8 +119,8 @@ static void *watch_in_own_directory(void *data) {
 }
 
 /*
- * Runs the job on a new thread, which can have its own working directory. The thread ends after the job, because the
- * kernel does not report the removal of a thread's working directory.
+ * Runs the job on a new thread, which can have its own working directory. The thread must end after the job, because
+ * the kernel does not report the removal of a directory while it is a thread's working directory.
  */
 int agent_watch_each(struct argument *args) {
   struct watching watching = {.args = args};
