@@ -21,13 +21,13 @@ export interface Ending {
  */
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
 /**
- * Signal and grace period for the session of a command whose client has disconnected. The kernel also sends SIGHUP when
- * a terminal disconnects.
+ * Signal and grace period for all processes in a command's session when its client disconnects. The signal is SIGHUP,
+ * which the kernel also sends when a terminal disconnects.
  */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
-/** How the processes ended that `endProcesses` was to end. */
+/** Whether `endProcesses` has ended all processes, and how. */
 export type EndOfProcesses =
   /** All processes ended within the grace period. */
   | "in_time"
@@ -65,7 +65,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
   using _listener = whenAborted(signal, () => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
-      // "left" may mean that the child itself survived SIGKILL, so its end is not awaited.
+      // Some process survived SIGKILL. It may be the child itself, so waiting for the child's end could last forever.
       if (outcome === "left") stuck.resolve({ code: 128 + Signal.KILL, signal: Signal.KILL, coreDumped: false });
     });
   });

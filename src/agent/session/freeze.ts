@@ -41,13 +41,13 @@ export interface DutiesThaw {
   readonly thawedWithoutDuties: boolean;
 }
 
-/** The reasons for which the restore steps may leave a frozen session frozen. */
+/** Two reasons to leave a frozen session frozen after the restore steps. */
 export interface DutiesEnd {
   /** Whether the caller has requested that the session stays frozen (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
   /**
-   * Whether a spec file is invalid. In this case a thawed session would run with variables that may belong to another
-   * guest.
+   * Whether a spec file is invalid. A thawed session would then keep its previous variables, which may belong to
+   * another guest.
    */
   readonly specRefused: boolean;
 }
@@ -97,8 +97,8 @@ type State =
        */
       keptForFiles: boolean;
       /**
-       * Whether the last RunRestoreDuties call found an invalid spec file. Stays false as long as `keptForFiles` is
-       * false.
+       * Whether the last RunRestoreDuties call found an invalid spec file. Always false while `keptForFiles` is false,
+       * because such a call thaws the session in spite of the file.
        */
       specRefused: boolean;
     };
@@ -112,16 +112,18 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 
 /**
  * Freezes the session for a snapshot. Every start of a command must go through `admit`, because a command that starts
- * in a frozen session would hang. "Duties" in the diagram are the restore steps of a RunRestoreDuties call.
+ * in a frozen session would hang.
  *
- *            freeze()             group.freeze()
- *     live ────────────► closing ────────────────► frozen ◄─┐ duties with keep_frozen; duties that refuse a spec
- *      ▲                    │                       │ │  └──┘ after keep_frozen; the kernel refuses to thaw or kill
- *      ├────────────────────┘                       │ │
- *      │  problem, caller gone, signal, leaving     │ │ a spec was refused, and then: time over, signal, leaving
- *      │                                            │ └──────────────────────────► killed (freeze_expired,
- *      └────────────────────────────────────────────┘                              frozen_session_killed): the agent ends
- *         duties; no spec refused: time over (thawed_without_duties), signal, leaving
+ * In state "closing", a problem, a disconnect of the caller, a termination signal or a shutdown of the agent cancels
+ * the freeze. The state "frozen" ends in one of these ways:
+ *
+ * - The restore steps of a RunRestoreDuties call thaw the session (see `thawByDuties`).
+ * - The time is over, a termination signal arrives, or the agent shuts down. Each of these thaws the session (logged as
+ *   thawed_without_duties), except if `specRefused`. In that case the session is killed (logged as freeze_expired if
+ *   the time is over, otherwise as frozen_session_killed), and the agent ends.
+ * - A check right after the freeze finds a process that is not frozen, so the session is thawed.
+ *
+ * If the kernel refuses to thaw or to kill the session, it stays frozen.
  */
 export class SessionFreeze {
   readonly #parts: SessionFreezeParts;
@@ -242,11 +244,11 @@ export class SessionFreeze {
   /**
    * Called by the restore steps. Thaws a frozen session, except in two cases:
    *
-   * - The client requested to keep the session frozen (`keep`).
-   * - A spec file is invalid, and any call during this freeze had `keep`. Then the guest is a fork whose spec files the
-   *   client is still writing. The fork must not run with the variables of the original guest.
+   * - `keep` is set: the client requested to keep the session frozen.
+   * - `specRefused` is set, and `keep` is or was set in any call during this freeze. The guest is then a fork, and the
+   *   client is still writing the fork's spec files. The fork must not run with the variables of the original guest.
    *
-   * The caller resumes ready_cmd.
+   * Does not resume ready_cmd; the caller does.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;
@@ -362,7 +364,8 @@ export class SessionFreeze {
     this.#state.cancelTick();
     this.#state = LIVE;
     sessionClock.thaw();
-    // A freeze that failed was not logged as session_frozen, so its thaw is not logged either.
+    // This thaw undoes a freeze that failed. That freeze was not logged as session_frozen, so the thaw is not logged
+    // either.
     if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";
     if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });

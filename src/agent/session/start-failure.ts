@@ -61,7 +61,7 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/** Failures by failed step, for errnos without an entry of their own. The default is SETUP. */
+/** The failure to report for a step if no other table has the errno. For a step that is missing here, it is SETUP. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),

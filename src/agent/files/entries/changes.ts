@@ -15,8 +15,8 @@ export interface Change {
 }
 
 /**
- * The first event of a rename (IN_MOVED_FROM). It becomes a move if the second event follows, otherwise a removal.
- * While `isHeld`, it and all later changes stay in the queue.
+ * The first event of a rename (IN_MOVED_FROM). It becomes a move if the second event (IN_MOVED_TO) follows, otherwise a
+ * removal. `isHeld` means that this is not known yet. Until it is, neither this change nor any later one is sent.
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
@@ -43,7 +43,8 @@ export class Changes {
   readonly #seen = new Map<string, number>();
   /**
    * Directories for which a rescan is queued. The client will list them anyway, so changes below them are not queued. A
-   * rename into such a directory, or the end of a directory above it, takes it off this list.
+   * directory is taken off this list if an entry is moved to a path in it or above it, or if a directory above it is
+   * removed or renamed.
    */
   #rescans: string[] = [];
 
@@ -65,7 +66,8 @@ export class Changes {
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // After the rename of a directory, a path below it may mean another entry, whose changes must be queued again.
+    // After the rename of a directory, a path below it may mean another entry. So changes that are queued for this path
+    // already must not suppress new ones.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     if (isDirectory) this.#uncoverBelow(path);
@@ -74,16 +76,13 @@ export class Changes {
     return move;
   }
 
-  /**
-   * Completes a rename with the entry's new path. `newPath` is undefined if the entry was not moved to a watched
-   * directory.
-   */
+  /** Completes a rename. `newPath` is the entry's new path, or undefined if its new directory is not watched. */
   complete(move: HeldMove, newPath: string | undefined): void {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // A rescan is queued for the old path, so the client may never have seen the entry there. The entry is reported
-      // as new.
+      // A rescan is queued for the old path, and the client may list this path only after the rename. So the client may
+      // not know the entry, and the entry is reported as new.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;

@@ -47,8 +47,10 @@ export class ListedDirectory implements AsyncDisposable {
   }
 
   /**
-   * Opens the parent directory. Rejects with ESTALE if its identity is not `left`, because this directory was then
-   * moved during the walk.
+   * Opens the parent directory. If the parent is not the directory from which the walk came, this directory was moved
+   * during the walk, so the call rejects with ESTALE.
+   *
+   * @param left identity of the directory from which the walk came
    */
   async above(left: DirectoryIdentity): Promise<ListedDirectory> {
     const above = new ListedDirectory(await this.#directory.parent());

@@ -22,7 +22,7 @@ export class PendingChecks {
     return this.#waiting;
   }
 
-  /** Adds a node, whose check is to report at least `report`. */
+  /** Adds a node to check. The check reports `report`, or more if more was requested for the node before. */
   add(node: WatchedDirectory, report: Report): void {
     node.reportAtLeast(report);
     this.#paused.delete(node);
@@ -39,7 +39,10 @@ export class PendingChecks {
     this.#waiting.delete(node);
   }
 
-  /** Lets a node wait for the next tick. Returns false if an earlier check also found no directory at this path. */
+  /**
+   * Lets a node wait for the next tick, because a check found no directory at `path`. If an earlier check also found
+   * none there, only returns false.
+   */
   pause(node: WatchedDirectory, path: string): boolean {
     if (this.#missing.get(node) === path) return false;
     this.#missing.set(node, path);
@@ -61,7 +64,7 @@ export class PendingChecks {
     this.#paused.clear();
   }
 
-  /** Reports a rescan of each new directory that is not watched yet, in place of its entries. */
+  /** For each new directory that is not watched yet: makes its check report one rescan instead of every entry. */
   rescanCreated(): void {
     for (const node of [...this.#waiting, ...this.#paused]) if (node.report === "created") node.report = "rescan";
   }

@@ -59,8 +59,8 @@ export async function readEach(
 }
 
 /**
- * Adds NO_MOUNTS if the mounts below `root` are known and `mount` is undefined. A lookup then fails at a mount point,
- * instead of following a symbolic link into a mount that hangs.
+ * Adds NO_MOUNTS if the mounts below `root` are known and `mount` is undefined. With this flag, a lookup that reaches a
+ * mount point fails. Otherwise a symbolic link could lead it into a mount that hangs.
  */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;

@@ -31,7 +31,7 @@ export class WatchedDirectory {
   name: string;
   /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
-  /** Number of ticks (see WatchedTree) when a check last found the directory. */
+  /** Value of WatchedTree's tick counter when a check last found the directory. */
   tick = 0;
   /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;

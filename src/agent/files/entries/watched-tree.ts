@@ -29,19 +29,19 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
 /**
  * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
- * An event describes the past. Only a check, which adds a watch at a path, finds the present state. So each event that
- * reports a new directory causes a check of its path. If the check finds a directory that is already watched, that
- * directory was moved, and its previous path is checked again. If the check finds no directory, it is repeated after
- * the pending events were read, because one of them explains the absence.
+ * An event only tells what was true in the past. To find the present state of a path, the caller checks it: adds a
+ * watch at the path and lists the directory. Each event that reports a new directory causes a check of its path. A
+ * check has one of these results:
  *
- *     event ─► waiting ─► check ─┬─► watched; if the directory is new, its subdirectories: waiting
- *                 ▲              └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
- *                 └─────────────────────────────────────┴─► waiting, and if it is missing again: rescan
+ * - A directory that was not watched: it is watched now, and the paths of its subdirectories are checked next.
+ * - A directory that was already watched at another path: it was moved, so the other path is checked again.
+ * - No directory: an event explains this, but may still be queued. After the queued events were read (`tick`), the path
+ *   is checked again, unless one of the events has removed it. If it is missing again, a rescan is reported.
  *
  * No event is processed between the start of checks (`next`) and their results (`found`, `failed`).
  *
- * When the kernel has dropped events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again.
- * At the end of the round, the directories that no check has found are forgotten.
+ * If the kernel drops events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again. At the
+ * end of the round, the directories that no check has found are forgotten.
  */
 export class WatchedTree {
   readonly #parts: WatchedTreeParts;
@@ -87,7 +87,8 @@ export class WatchedTree {
     else if (directory === undefined) return;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // A change of a directory itself is reported by the watch of its parent. Only the root has no watched parent.
+      // A change of a directory itself is also reported by the watch of its parent, so it is ignored here. The root is
+      // the exception, because its parent is not watched.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
   }
@@ -140,21 +141,29 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** Ends the watch of the tree if another directory, whose watch is `watch`, now has the path of the tree. */
+  /**
+   * Ends the watch of the tree if the root is no longer at its path.
+   *
+   * @param watch watch of the directory that is at this path now; -1 if there is none
+   */
   checkRoot(watch: number): void {
     if (watch !== this.#root.watch) this.#end();
   }
 
   /**
-   * Call it when a rescan is sent to the client, which then lists directories. A new directory may change after that
-   * listing but before its watch starts, so it gets a rescan of its own.
+   * Call it when a rescan is sent to the client. The client then lists directories, some of which are new and not
+   * watched yet. A change of such a directory between the listing and the start of its watch would be missed, so the
+   * directory gets a later rescan of its own.
    */
   rescanned(): void {
     this.#isStale = true;
     this.#pending.rescanCreated();
   }
 
-  /** Handles the result of a check that has found a directory at `path`, the path of `place`, and has watched it. */
+  /**
+   * Handles the result of a check that has found a directory and has added a watch to it. `path` is the path that was
+   * checked; `place` is its node.
+   */
   found(place: WatchedDirectory, found: Found, path: string): void {
     const { watch } = found;
     const { parent, name, report = "nothing" } = place;
@@ -164,7 +173,7 @@ export class WatchedTree {
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // The directory found here is also an ancestor of this path, so a directory was renamed during the check.
+      // The check has found an ancestor of `place` at the path of `place`. So a directory was renamed during the check.
       this.failed(place, "ESTALE", path);
       return;
     }
@@ -228,8 +237,8 @@ export class WatchedTree {
     };
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
       const known = directory.child(name);
-      // The removed entry is not a directory, so a check found this directory later at the same path. The client
-      // forgets it when it forgets the entry, so it is reported again.
+      // The removed entry was not a directory, but `known` is one: a check found it at the same path after the removal.
+      // The client will forget whatever is at this path, so `known` is reported again.
       if (known !== undefined && !isDirectory) this.#pending.add(known, "rescan");
       const child = isDirectory ? known : undefined;
       const unreported = child?.report ?? "difference";
@@ -259,7 +268,7 @@ export class WatchedTree {
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);
   }
 
-  /** Handles the end of a directory's watch, or a rename of the directory that the client watches. */
+  /** Handles the end of a directory's watch. A rename of the root (IN_MOVE_SELF) is handled as such an end, too. */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
     const { parent, name, report } = directory;
     this.#directories.delete(directory.watch);
@@ -317,16 +326,17 @@ export class WatchedTree {
   }
 
   /**
-   * Moves a directory to the path at which it was found, and checks its previous path again. If another directory was
-   * known at the new path, that directory has been moved elsewhere, and an event that is still queued will show where.
+   * Moves a directory to the path at which it was found. Its previous path is checked again. If another directory was
+   * known at the new path, that directory must have been moved away. The path of that directory is unknown until a
+   * queued event shows it.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
     this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // The renamed directory cannot be below itself. So checks have already found it at a newer place, above `parent`,
-    // and this event is outdated. A further check will find its present path.
+    // According to this event, `directory` was moved below itself, which is impossible. So the event is outdated:
+    // checks have found `directory` at a newer path, above `parent`. A further check will find its present path.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;
@@ -343,8 +353,8 @@ export class WatchedTree {
   }
 
   /**
-   * Checks again what was found below a moved directory since the last tick. These checks may have run after the move,
-   * and may have found another directory's entries at the old path.
+   * Repeats the checks that have found directories below a moved directory since the last tick. They used its old path.
+   * A check that ran after the move may have found the entries of another directory at that path.
    */
   #checkBelow(directory: WatchedDirectory): void {
     for (const child of directory.children) {

@@ -57,7 +57,7 @@ interface HungMount {
   readonly answers: PromiseWithResolvers<void>;
 }
 
-/** File systems of which a call has hung, until they answer again. */
+/** File systems that hang. One is added when an operation on it has hung, and removed when this operation returns. */
 export class HungMounts {
   readonly #hung = new Map<string, HungMount>();
 
@@ -66,8 +66,8 @@ export class HungMounts {
   }
 
   /**
-   * Returns undefined if the file system of `mount` does not hang. The returned mount may be another mount of the same
-   * file system.
+   * Finds the file system of `mount` among those that hang; undefined if it does not hang. The `mount` of the result
+   * may be another mount of the same file system.
    */
   of(mount: Mount | undefined): HungMount | undefined {
     return mount && this.#hung.get(mount.fileSystem);

@@ -21,7 +21,7 @@ interface FollowedPath {
 /** A file operation that is run on a thread. */
 export interface Work<Value> {
   readonly step: FileStep;
-  /** Descriptors that the operation uses. Without a `path`, it operates on the file system of the first one. */
+  /** Descriptors that the operation uses. Unless `path` or `mount` is set, it accesses the first one's file system. */
   readonly on: readonly Holdable[];
   readonly path?: FollowedPath;
   /**
@@ -33,7 +33,10 @@ export interface Work<Value> {
   readonly isLookup?: boolean;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
-  /** If the operation returns after its call has already failed, this function gets the operation's result. */
+  /**
+   * Receives the operation's result if the operation returns only after its call has failed. The result may be a
+   * descriptor that must be closed.
+   */
   onLateResult?(value: Value): void;
 }
 
@@ -46,13 +49,16 @@ export interface Running {
   readonly returned: PromiseWithResolvers<void>;
   /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
-  /** Whether the operation occupies an extra thread (EXTRA_THREADS): from the start, or since it became slow. */
+  /**
+   * Whether the operation occupies an extra thread (EXTRA_THREADS). A sync or a lookup usually does from its start, a
+   * call only once it is slow.
+   */
   isExtra: boolean;
   /** Makes the operation's call fail before the operation returns. Undefined if the call has already failed. */
   reject: ((error: FileSystemHung) => void) | undefined;
   /**
-   * The mount that the operation waits for. For an operation on a path, undefined until a second walk along the path
-   * has found the mount.
+   * The mount that the operation waits for. Undefined until the operation is slow. If the operation is on a path,
+   * `FollowedPath.walk` then finds the mount.
    */
   mount: Mount | undefined;
 }
@@ -61,8 +67,11 @@ export interface Running {
 export const SLOW_TICKS = 2;
 
 /**
- * Classes of operations; each has a queue of its own. A lookup is one step of a walk along a path. A sync flushes dirty
- * pages, which may take long although nothing hangs. Every other operation is a call.
+ * Classes of operations; each has a queue of its own:
+ *
+ * - "lookup": looks up one name of a path (see `FollowedPath.walk`).
+ * - "sync": writes dirty pages to the disk, which may take long although nothing hangs.
+ * - "call": every other operation.
  */
 export type WorkClass = "lookup" | "sync" | "call";
 

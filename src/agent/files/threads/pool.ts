@@ -11,22 +11,25 @@ import {
 } from "./operation.ts";
 
 /**
- * Number of operations of each class that run at once while none of them is slow. Syncs and lookups run on extra
- * threads, so that they never wait for calls.
+ * Largest number of operations of each class that run at once; slow ones are not counted. Syncs and lookups use extra
+ * threads, so that they need not wait for calls.
  */
 const AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 3 };
 /** Threads for syncs, lookups and slow operations. */
 const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
-/** Largest number of similar operations that run at once on one file system. Unlike in AT_ONCE, slow ones count too. */
+/**
+ * Largest number of operations of one class that run at once on one file system, including slow ones. For calls, the
+ * limit applies to each step separately.
+ */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
 export interface Waiting {
   readonly work: Work<never>;
   /**
-   * Ends the wait. If `running` is defined, the operation may run. Otherwise it must first check whether its mount
-   * hangs, and then wait again.
+   * Ends the wait. The argument is defined if the operation may run now. It is undefined if the operation must check
+   * whether its mount hangs, and then wait again.
    */
   readonly start: (running: Running | undefined) => void;
   readonly reject: (error: FileSystemHung) => void;
@@ -34,9 +37,10 @@ export interface Waiting {
 }
 
 /**
- * Assigns threads to file operations. An operation that becomes slow no longer counts towards AT_ONCE, so that another
- * can run. The threads of each file system and kind of operation are limited, so that a file system that hangs cannot
- * block all threads.
+ * Assigns threads to file operations, within two limits:
+ *
+ * - AT_ONCE for each class of operations. An operation that becomes slow is no longer counted, so another can run.
+ * - ALIKE_AT_ONCE for similar operations on one file system, so that a file system that hangs cannot block all threads.
  */
 export class ThreadPool {
   /** Operations that run on a thread now, including those that hang. */
@@ -53,14 +57,15 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /** Whether all extra threads are in use. An operation that becomes slow then still counts towards AT_ONCE. */
+  /** Whether all extra threads are in use. While they are, a call that becomes slow is still counted in AT_ONCE. */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
 
   /**
-   * Takes a thread as soon as one is free. Resolves with undefined if the operation must first check again whether its
-   * mount hangs. Rejects with the signal's reason if the operation's signal is aborted first.
+   * Takes a thread as soon as one is free. Resolves with undefined, and takes none, if the caller must check whether
+   * the operation's mount hangs and then call `enter` again. Rejects with the reason of the operation's signal if this
+   * signal is aborted during the wait.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);
@@ -90,8 +95,8 @@ export class ThreadPool {
   }
 
   /**
-   * Counts a slow operation as running on an extra thread, if fewer than EXTRA_THREADS are in use. Another operation of
-   * its class can then start in its place.
+   * Counts a slow operation as one on an extra thread, unless all extra threads are in use. It is then no longer
+   * counted in AT_ONCE, so another operation can start.
    */
   releaseSlot(running: Running): void {
     running.isExtra ||= !this.isFull;

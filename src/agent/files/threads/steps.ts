@@ -16,8 +16,10 @@ const STEPS: readonly (FileStep | undefined)[] = [
 const STEP_SHIFT = 16;
 
 /**
- * Returns the error of a failed addon call. The lower 16 bits of `result`, which may be negated, are the errno. The
- * higher bits are the number of the failed step, or 0 if the failed step is `step`.
+ * Returns the error of a failed addon call. `result`, which may be negated, packs two numbers:
+ *
+ * - The lower 16 bits are the errno.
+ * - The higher bits are the number of the failed step, or 0 for `step`.
  */
 export function failureOf(result: number, step: FileStep): FileSystemError {
   const value = Math.abs(result);

@@ -16,14 +16,14 @@ const HUNG_TICKS = 30;
 const HUNG_SYNC_TICKS = 1_200;
 
 /**
- * Runs file operations on threads and detects mounts that hang. If an operation hangs, its call fails, but the
- * operation's memory is not reused until the operation returns.
+ * Runs file operations on threads and detects mounts that hang. If an operation hangs, its call fails. The memory and
+ * descriptors of the operation are kept until it returns, because its thread still uses them.
  *
- * If an operation on a path hangs, a second walk follows the path, one name at a time. The mount at which this walk
- * stops is the one that hangs.
+ * Any mount on a path may hang. So if an operation on a path is slow, the agent looks up the names of the path one by
+ * one. The mount at which these lookups stop is the one that the operation waits for.
  *
- * While a lookup is slow or a mount hangs, each path is walked before it is used, so that no further operation enters
- * that mount.
+ * While a mount hangs or a lookup is slow, the agent looks up the names of every path one by one before it uses the
+ * path. It stops before a mount that hangs, so that no further operation enters this mount.
  */
 export class FileWork {
   readonly addon: Addon;
