@@ -25,7 +25,10 @@ export class ReadinessLoop {
   #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
   /** Cancels the wait for the next run. */
   #cancelWait: () => void = () => {};
-  /** The latest run. If `runNow` starts another run meanwhile, the result of the earlier run is ignored. */
+  /**
+   * The latest run of ready_cmd; undefined while paused. The result of an earlier run is ignored, even if it comes
+   * later.
+   */
   #run: AbortController | undefined;
   /** Runs of ready_cmd that have not ended, including those that a new run has replaced. */
   readonly #ending: Set<Promise<void>> = new Set();
@@ -84,7 +87,10 @@ export class ReadinessLoop {
     this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
   }
 
-  /** Runs ready_cmd to its end; after an abort, waits until its whole process tree has ended. */
+  /**
+   * Runs ready_cmd and resolves with its exit code. After an abort, resolves only when its whole process tree has
+   * ended.
+   */
   async #exitCodeOf(signal: AbortSignal): Promise<number> {
     const { start, spec } = this.#parts;
     try {

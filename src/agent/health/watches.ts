@@ -3,8 +3,8 @@ import { type AgentError, HEALTH_WATCH_LIMIT, unlessAborted, Watchers } from "..
 /** A client of grpc.health.v1.Health.Watch. */
 export interface HealthWatcher {
   /**
-   * Whether the agent has the service that the client watches. For an unknown service, the watch sends one status and
-   * no further ones.
+   * Whether the agent has the service that the client watches. If not, the watch sends a single status, because the
+   * status of an unknown service never changes.
    */
   readonly isServed: boolean;
   /** Sends whether the service is ready. Resolves when the connection has taken the message. */

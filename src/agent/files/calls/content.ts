@@ -10,8 +10,8 @@ import type { WriteRequest } from "./file-requests.ts";
  */
 const BATCH_BYTES = 512 * 1024;
 /**
- * Smaller batch size while many files are being written, to save memory. Each call then waits until its batch is
- * written.
+ * Size of a batch while many files are being written: smaller, to save memory. For the same reason, no further piece is
+ * then accepted until a full batch is written.
  */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
@@ -44,8 +44,10 @@ export class Content {
   }
 
   /**
-   * Adds a piece, which is released once it is written. Returns a promise if the caller must wait; it rejects if a
-   * write fails. Throws AgentError if the content exceeds its declared size.
+   * Adds a piece of the content, which is released once it is written. If this returns a promise, the caller must await
+   * it before adding the next piece. The promise rejects if a write fails.
+   *
+   * @throws AgentError if the content exceeds its declared size
    */
   write(piece: BorrowedBytes): Promise<void> | undefined {
     const { length } = piece.bytes;

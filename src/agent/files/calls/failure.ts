@@ -9,8 +9,8 @@ import {
 import { PathEscapes } from "../open/path-escapes.ts";
 
 /**
- * Resolves when a failed operation no longer uses its memory. This is at once, except for FileSystemHung: then the
- * operation must return first.
+ * Resolves when a failed operation no longer uses its memory. After most errors this is at once. After FileSystemHung
+ * the operation may still be running, so this waits until it returns.
  */
 export async function operationReturned(error: unknown): Promise<void> {
   if (error instanceof FileSystemHung) await error.returned;
@@ -131,7 +131,7 @@ const LOWER_LAYER = failed(
 );
 const UNKNOWN = broken("refused by the guest's kernel");
 
-/** If one of these steps hangs, the file may already have its final name. */
+/** Steps that give a file its final name. If one of them hangs, the file may already have that name. */
 const AFTER_NAMING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
 
 function hung({ step, mount, returned }: FileSystemHung): Failure {

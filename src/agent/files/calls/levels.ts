@@ -8,7 +8,7 @@ const SLASH = Buffer.from("/");
 
 /** What a walk remembers about each directory that it has entered and not left yet. */
 export interface WalkState {
-  /** Called when the walk closes this directory for the time being. Drops state that can be read again later. */
+  /** Called when the walk closes the directory, to reopen it later. Drops state that can then be read again. */
   suspend(): void;
 }
 

@@ -4,7 +4,10 @@ import type { ListedDirectory } from "../entries/listed-directory.ts";
 import { Levels, type WalkState } from "./levels.ts";
 import type { ListRequest } from "./tree-requests.ts";
 
-/** A batch is sent when it has this many entries or bytes, or when the previous batch was sent this long ago. */
+/**
+ * Limits of a batch: entries, bytes, and time since the previous batch. At the first limit that is reached, the batch
+ * is sent.
+ */
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
@@ -33,7 +36,7 @@ class ListState implements WalkState {
   entries: readonly DirectoryEntry[] = [];
   /** Number of `entries` that were sent. */
   sent = 0;
-  /** Position of the next read; undefined at the start and at the end of the directory. */
+  /** Position where the next read begins. Undefined before the first read, and (with `isAtEnd`) after the last one. */
   next: DirectoryPosition | undefined;
   isAtEnd = false;
 

@@ -17,7 +17,10 @@ const BATCH_BYTES = 256 * 1024;
 const LINKS_LIMIT = 65_536;
 /** Depth limit that no path reaches, so that all levels are listed. */
 const ALL_LEVELS = 2 ** 31;
-/** Limit for the content of files of size 0 (in /proc): such a file may have content, and may never end. */
+/**
+ * Limit for the content of a file that reports size 0. Such a file (in /proc) may still have content, and the content
+ * may never end.
+ */
 const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
 const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
@@ -30,8 +33,8 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Receives failures as they happen. If undefined, failures are only in the result. After a failure of the current
-   * file, no more of its data follows.
+   * Receives failures as they happen. If undefined, failures are only in the result. A failure of the file whose
+   * content is being sent means that the rest of this content will not follow.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
   /** Receives the size of each hole. If undefined, the zeros of holes are sent as data. */
@@ -45,7 +48,10 @@ export interface ReadTreeParts {
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
-  /** Whether to keep hard links instead of sending each name as a copy. Without `crossMounts` they are always kept. */
+  /**
+   * If false, each name of a file with several hard links is sent as a copy. Has no effect without `crossMounts`: hard
+   * links are then always kept.
+   */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
@@ -86,7 +92,7 @@ class TreeReader {
    * hard link to that name.
    */
   readonly #names = new Map<string, FilePath>();
-  /** Items for the next message. The items of the small files in `#small` are appended once these files are read. */
+  /** Items for the next message. When the files in `#small` have been read, their items are added here. */
   #ready: TreeItem[] = [];
   #small: SmallFile[] = [];
   #items = 0n;
@@ -137,9 +143,10 @@ class TreeReader {
 
   /** Sends a hard link and returns true if the file was already sent under another name. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
-    // No link: the file has only one name, or each name is sent as a copy.
+    // The file has only one name, or each of its names is sent as a copy.
     if (!this.#isShared(attributes)) return false;
-    // Waiting files are read first: if the first name cannot be read and sent, this name must not become a link to it.
+    // Another name of this file may wait to be read. It is read now, because if that fails, this name must not become a
+    // link to it.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;

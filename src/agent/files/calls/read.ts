@@ -23,7 +23,7 @@ export const FILE_BUFFERS: BufferPoolSizes = {
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
 /**
- * Receives the size of the next hole. If the file begins with this hole, also receives the attributes. Resolves when
+ * Receives the size of the next hole, and also the attributes if no chunk or other hole came before it. Resolves when
  * the hole was sent.
  */
 export type HoleOutput = (sizeBytes: bigint, attributes: FileAttributes | undefined) => Promise<void>;
@@ -56,7 +56,10 @@ function wantedBytes(position: bigint, end: bigint | undefined): number {
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
 }
 
-/** Largest number of chunks of one transfer that were read but not sent yet: one is sent while the next one is read. */
+/**
+ * Largest number of chunks of one transfer that were read but not sent yet. With two, the next chunk is read while one
+ * is sent.
+ */
 const IN_FLIGHT = 2;
 /** While memory is tight, the next chunk is read only after the previous one was sent. */
 const IN_FLIGHT_TIGHT = 1;
@@ -71,7 +74,7 @@ class InFlightLimit {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer when fewer are in flight than allowed. Await it before the next call. */
+  /** Takes a buffer. If the allowed number is in flight, first waits for a release. Await it before the next call. */
   async take(sizeBytes: number): Promise<BorrowedBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));

@@ -31,8 +31,9 @@ class RemoveState implements WalkState {
   readonly pass: number;
   /** Subdirectories on the current page that are not empty. */
   directories: Removable[] = [];
-  /** Position in the directory where the current page of entries begins. `next` is where the page after it begins. */
+  /** Position in the directory where the current page of entries begins. */
   last: DirectoryPosition | undefined;
+  /** Position where the page after the current one begins. */
   next: DirectoryPosition | undefined;
   isAtEnd = false;
   /** Whether an entry below this directory cannot be removed. In this case the directory stays as well. */

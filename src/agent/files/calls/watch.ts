@@ -52,7 +52,10 @@ export interface WatchClient {
 const CHECKED_AT_ONCE = 256;
 /** How long events are collected before they are read. The kernel merges equal events that follow each other. */
 const GATHER_MS = 40;
-/** How long to wait for the second event of a rename, or for the event that explains a missing directory. */
+/**
+ * How long to wait before events are read again, if an expected event has not come yet: the second event of a rename,
+ * or the event that explains why a directory is missing.
+ */
 const SETTLE_MS = 5;
 const MASK: number =
   IN.MODIFY |
@@ -65,12 +68,12 @@ const MASK: number =
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
 /**
- * IN_MASK_ADD (inotify(7)). Without it, a second watch of a directory, under another path, would replace the events of
- * the first one.
+ * IN_MASK_ADD (inotify(7)): if a directory is watched again, under another path, the new event types are added. Without
+ * this flag, they would replace those of the first watch.
  */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
-/** Prefix of the last file name if watchEach did not list all files of a directory. */
+/** Prefix of a file name in the result of watchEach. It means that further files of the directory were not listed. */
 const PLUS = 0x2b;
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
@@ -275,7 +278,10 @@ class Watch {
     }
   }
 
-  /** If the watched directory is missing, reports its removal without waiting for the event. Throws any other error. */
+  /**
+   * Handles the error of a check. If the watched directory is missing, reports its removal, although the event of the
+   * removal may come later. Throws the error in all other cases, also if no directory is watched yet.
+   */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;
@@ -289,8 +295,8 @@ class Watch {
   }
 
   /**
-   * Opens the watched directory only while `use` runs. While it is open, the kernel does not report its removal, and
-   * its file system cannot be unmounted.
+   * Opens the watched directory, runs `use`, and closes the directory again. It must not stay open: the kernel would
+   * not report the removal of the directory, and its file system could not be unmounted.
    */
   #inRoot<Value>(use: (directory: OpenDirectory) => Promise<Value>): Promise<Value> {
     const { fileSystem, request } = this.#parts;
@@ -301,7 +307,10 @@ class Watch {
   }
 }
 
-/** Decodes the result of watchEach. For each path it has a watch or a negated errno, and the listed names. */
+/**
+ * Decodes the result of watchEach. Each element describes one path: its watch (or a negated errno), and the listed
+ * names.
+ */
 function unpack(bytes: Buffer): Found[] {
   const results: Found[] = [];
   for (let at = 0; at < bytes.length;) {

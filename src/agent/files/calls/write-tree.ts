@@ -65,8 +65,8 @@ export class TreeWriter implements AsyncDisposable {
   readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
   /**
-   * Symbolic links that this call has created. An item for a directory may name a link that existed before the call,
-   * but not one of these.
+   * Paths of symbolic links that this call has created. An item for a directory never follows one of these links, but
+   * may follow a link that existed before the call.
    */
   readonly #links = new Set<string>();
   #large: LargeFile | undefined;
@@ -181,11 +181,11 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns a directory through which the file system of the entries is synced at the end. It must be opened before the
-   * entries are written, because syncfs(2) only reports errors that occur after the open.
+   * Returns the directory on which syncfs(2) is called at the end, to sync entries on the mount `below`. It is opened
+   * before the entries are written, because syncfs(2) only reports errors that occur after the open.
    *
-   * If it cannot be opened on the mount `below`, returns the directory of the whole tree. Each file on the mount is
-   * then synced separately.
+   * Returns the directory of the whole tree if the entries are not on a mount below it, or if the mount cannot be
+   * opened. In the second case, each file on the mount is synced separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;

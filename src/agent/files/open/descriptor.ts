@@ -31,7 +31,10 @@ const NO_PATH = Buffer.alloc(0);
 /** Gets the exact times of the file from the addon. Resolves with the buffer of `timesOf`, or with a negated errno. */
 export type ExactTimes = () => Promise<Buffer | number>;
 
-/** Converts the result of Node's stat. Calls `exactTimes` for times beyond 2^53 seconds, which Node rounds. */
+/**
+ * Converts the result of Node's stat. Node rounds times more than 2^53 seconds before or after 1970. If there is such a
+ * time, the times are taken from `exactTimes`.
+ */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;
   const isExact = [mtimeNs, atimeNs, ctimeNs].every((ns) => ns > -EXACT_LIMIT_NS && ns < EXACT_LIMIT_NS);
@@ -148,8 +151,10 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Runs an addon call that resolves with bytes. Throws FileSystemError if it resolves with a negated errno. Specify
-   * `mount` if the call works on another mount than the descriptor's.
+   * Runs an addon call that resolves with bytes or, if it fails, with a negated errno. Such an errno is thrown as a
+   * FileSystemError.
+   *
+   * @param mount the mount on which the call works, unless it is the mount of the descriptor
    */
   async nativeBytes(
     step: FileStep,
@@ -169,8 +174,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Marks the descriptor as already closed by an operation. Closing it again could close another file with the same
-   * number.
+   * Call it when an operation has closed the descriptor itself. It is then not closed again, because its number may
+   * already belong to another file.
    */
   wasClosed(): void {
     this.#wasClosed = true;

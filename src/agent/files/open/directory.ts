@@ -26,8 +26,11 @@ const UNREADABLE = "EACCES";
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
 /**
- * How to open a directory. "reach" uses O_PATH, only to reach its entries. "change" opens for reading if permitted,
- * otherwise like "reach".
+ * How to open a directory:
+ *
+ * - "read": for reading
+ * - "reach": with O_PATH, only to reach its entries
+ * - "change": like "read", or like "reach" if reading is not permitted
  */
 export type DirectoryUse = "read" | "reach" | "change";
 
@@ -85,7 +88,10 @@ export class OpenDirectory implements AsyncDisposable {
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, flags | constants.O_NOFOLLOW);
   }
 
-  /** Opens an entry with O_PATH. Rejects with EXDEV if it is a mount point, because the mount may hang. */
+  /**
+   * Opens an entry with O_PATH. Rejects with EXDEV if the entry is a mount point, because the file system that is
+   * mounted there may hang.
+   */
   openUnmounted(step: FileStep, name: FilePath): Promise<Descriptor> {
     const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, ENTRY, options);
@@ -154,8 +160,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup must fail at a mount point, because it could follow a symbolic link into a mount that hangs. True
-   * for an operation that names no mount, once `findMounts` has found the mounts.
+   * Whether a lookup must fail at each mount point. Once `findMounts` has found the mounts, this is true for an
+   * operation that names no mount, because a symbolic link on its path could lead into a mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -153,8 +153,8 @@ export class FileSystem extends FileTree {
   }
 
   /**
-   * Reads the start of a file of /proc/PID. Rejects if the file cannot be read, or if the process hangs and the read
-   * with it. A hung read occupies a thread, but /proc does not count as a hung file system.
+   * Reads the start of a file of /proc/PID. Rejects if the file cannot be read, or if the read hangs because the
+   * process hangs. Such a read keeps occupying a thread, but does not make /proc count as a hung file system.
    */
   async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
     return this.#work.step({ step: "read", on: [] }, async () => {

@@ -9,8 +9,8 @@ export interface MountBelow {
 }
 
 /**
- * The mounts that were below a directory when a call began. An operation on one of them must name it. Otherwise a mount
- * that hangs would make the directory's own file system count as hung.
+ * The mounts that were below a directory when a call began. An operation on one of these mounts must name it. If the
+ * operation hangs, the named mount then counts as hung, and not the file system of the directory.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
@@ -32,8 +32,8 @@ export class MountsBelow {
   }
 
   /**
-   * Returns the mount of the path at index `from`. `end` is the index of the first later path on another mount, at most
-   * `to`.
+   * Takes paths from index `from` on, as long as they are on the same mount and before index `to`. Returns their mount
+   * as `below`, and the index after the last of them as `end`.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

@@ -16,8 +16,8 @@ export const MAX_LINKS = 40;
 type OnLookup = (lookup: Work<never>) => void;
 
 /**
- * Operations that follow a path. While any file system hangs, the agent first walks each path name by name. It stops
- * before it would enter the hung file system.
+ * Runs operations that follow a path. While a lookup is slow or a file system hangs, each path is first walked name by
+ * name. The walk fails before it enters a file system that hangs, so the operation does not enter it either.
  */
 export class Paths {
   readonly #work: FileWork;
@@ -57,7 +57,8 @@ export class Paths {
 
   /**
    * Looks up the names of a path one by one, up to the first missing one. Throws FileSystemHung before it enters a file
-   * system that hangs. Does not wait for closes: they need a thread, and all threads may hang.
+   * system that is known to hang. Closes what it has opened, but does not wait for that: closing needs a thread, and
+   * all threads may hang.
    */
   async #walk(step: FileStep, path: Uint8Array, onLookup: OnLookup = () => {}): Promise<void> {
     using opened = new DisposableStack();

@@ -56,8 +56,8 @@ export class RegularFile {
   }
 
   /**
-   * Finds the next data at or after an offset. Holes smaller than 64 KiB count as data. If no data follows, both
-   * results are the end of the file.
+   * Finds where the next data at or after an offset begins and ends. If no data follows, both results are the end of
+   * the file. A hole smaller than 64 KiB between data counts as data.
    */
   async nextData(fromBytes: bigint): Promise<{ readonly beginBytes: bigint; readonly endBytes: bigint }> {
     const from = Buffer.alloc(8);
