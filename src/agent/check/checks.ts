@@ -12,7 +12,13 @@ export interface Check {
   readonly meaning: string;
 }
 
-/** True or a text means that the feature is missing. A text is shown in place of `found`. */
+/**
+ * Whether the feature is missing:
+ *
+ * - undefined or false: the guest has the feature
+ * - true: the guest lacks it
+ * - a text: the guest lacks it, and the text is shown in place of `found`
+ */
 type Problem = string | boolean | undefined;
 
 function check(name: string, problem: Problem, found: string, whenGood: string, otherwise: string): Check {

@@ -51,8 +51,8 @@ export interface HookOutcome {
 /** The outcome of a hook, with a detail that only the log contains. */
 interface HookEnd extends HookOutcome {
   /**
-   * Processes that survived the end of the hook's tree and have its output open. Without a cgroup, the agent cannot
-   * find them in any other way.
+   * Pids of processes that are left after the agent has ended the hook's tree. The agent finds them because they have
+   * the hook's output open, which is their only trace if the hook had no cgroup.
    */
   readonly leftRunning: readonly number[];
 }
@@ -84,7 +84,7 @@ interface Running {
   readonly kind: HookKind;
   /** `abort(ending)` ends the hook's process tree, even while the hook is starting. Only the first abort() counts. */
   readonly stop: AbortController;
-  /** Whether the restore steps killed the hook, because it was started before the snapshot. */
+  /** Whether the restore steps have killed the hook (killStaleHook). */
   isKilledStale: boolean;
   /** Settles when the hook has ended. Never rejects. */
   readonly ended: Promise<unknown>;
@@ -109,12 +109,13 @@ export class Hooks {
   }
 
   /**
-   * Runs a hook. Hooks run one at a time, and POST_RESTORE waits for running restore steps. The timeout counts from the
-   * start of the hook. A requested freeze happens even if PRE_SNAPSHOT fails or is not configured.
+   * Runs a hook, and then freezes the session if the request says so. Hooks run one at a time, and POST_RESTORE also
+   * waits for running restore steps. The timeout counts from the start of the hook. The freeze happens even if the hook
+   * exits with an error, times out or is not configured, but not if restore steps killed it (killStaleHook).
    *
    * @param signal aborted when the client disconnects; the hook's whole tree is then ended
-   * @throws AgentError if a timeout exceeds its limit, the hook cannot be started, or the session is frozen; or the
-   *   signal's reason
+   * @throws AgentError if a timeout exceeds its limit, the hook cannot be started, or the session is frozen; the reason
+   *   of `signal` if that is aborted
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);
@@ -141,7 +142,7 @@ export class Hooks {
         spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
       const { freezeMs } = request;
       if (freezeMs === 0) return outcome;
-      // The freeze runs inside the mutex of the hooks, so that it precedes the next hook.
+      // The mutex is still held here, so that the next hook cannot start before the freeze.
       const report = isKilledStale
         ? notFrozen("duties_ran")
         : await freeze({ freezeMs, signal, prepare: beforeSnapshot });

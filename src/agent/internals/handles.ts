@@ -6,8 +6,9 @@ interface Handled<Handle> {
 }
 
 /**
- * Returns the descriptor of a listening server or of a socket. Without it, the agent does not log lost connections, and
- * detects a dead peer only by keepalive.
+ * Returns the descriptor of a listening server or of a socket; undefined after close, or if Node no longer provides it.
+ * Without a server's descriptor, the agent does not log lost connections. Without a socket's descriptor, it detects a
+ * dead peer only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
@@ -35,7 +36,7 @@ export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
 }
 
-/** Constructor of Node's internal TCP class. Type 1 is a listening socket. */
+/** Constructor of Node's internal TCP class. Its argument 1 makes the new handle a listening socket. */
 type TcpClass = new (type: 1) => { open(fd: number): number };
 
 /**

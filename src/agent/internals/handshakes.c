@@ -42,9 +42,9 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which OpenSSL parses before it verifies them. One DER element can take a
- * thousandth of the CPU time of a handshake, and one key a sixth. Three RSA-4096 certificates need at most 5 KiB and
- * 330 elements. OpenSSL's own limit is 100 KiB.
+ * Limits for a client's certificates. OpenSSL parses them before it verifies them, and its own limit, 100 KiB, is too
+ * high: one DER element can take a thousandth of the CPU time of a handshake, and one key a sixth. The limits here
+ * suffice for three RSA-4096 certificates, which need at most 5 KiB and 330 elements.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -67,7 +67,10 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
 #define KEY_UPDATES 128
 /* Each connection (SSL) stores its counts of records and of KeyUpdates at these ex_data indexes. NULL means 0. */
 static int records_index, updates_index;
-/* Replaces the number of records once the client's certificate is verified. Further records are not counted. */
+/*
+ * Value that is stored in place of a connection's count of records once the client's certificate is verified. From then
+ * on its records are not counted.
+ */
 #define VERIFIED ((uintptr_t)-1)
 
 /*
@@ -123,8 +126,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * The issuer has the CA's name but another key. This error makes OpenSSL send the alert unknown_ca instead of
-   * decrypt_error.
+   * This error means that the issuer has the CA's name but another key. OpenSSL would send the alert decrypt_error. The
+   * error that replaces it here makes OpenSSL send the alert unknown_ca.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
@@ -151,7 +154,7 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
  * each. If the certificate is not DER (RFC 5280, 4.1), the result exceeds every limit.
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
-  /* The end of the current extension value, or `end` outside of one. No DER element may extend beyond it. */
+  /* Inside an extension value, its end; otherwise `end`. No DER element may extend beyond this address. */
   const unsigned char *value_end = end;
   size_t elements = 0;
   for (; end - at > 1; elements++) {
@@ -193,9 +196,9 @@ static const char *excess(const unsigned char *message, size_t length) {
 }
 
 /*
- * Rejects a Certificate message that exceeds a limit. Overwrites a length in the message (certificate_request_context,
- * RFC 8446, 4.4.2), so that OpenSSL rejects the message as malformed. No other callback runs before OpenSSL decodes the
- * certificates.
+ * Rejects a Certificate message that exceeds a limit, before OpenSSL decodes the certificates. Only the message
+ * callback runs that early, and it cannot return an error. So this function overwrites the length of
+ * certificate_request_context in the message (RFC 8446, 4.4.2), which makes OpenSSL reject the message as malformed.
  */
 static void reject_costly_chain(unsigned char *message, size_t length) {
   const char *why = excess(message, length);

@@ -2,7 +2,10 @@ import type { Duplex } from "node:stream";
 
 /** Size of the buffer. It has room for several TLS records, or for the largest read without TLS. */
 const BUFFER_BYTES = 64 * 1024;
-/** Largest size of a TLS record. Only a large transfer, such as an upload, has reads of this size or more. */
+/**
+ * Largest size of a TLS record. Reads of this size or more are not overwritten after use, because only a large
+ * transfer, such as an upload, has such reads.
+ */
 const RECORD_BYTES = 16 * 1024;
 
 /** The buffer that all sockets read into; each read is consumed before the next. Allocated with the first socket. */

@@ -6,8 +6,8 @@ import type { SpawnBlock, SpawnStep } from "../domain/index.ts";
 export const READABLE = 1;
 export const WRITABLE = 2;
 /**
- * The descriptor is in an error state. Reported together with READABLE and WRITABLE. From then on the watch reports
- * nothing more until `set()` is called again.
+ * The descriptor is in an error state. The watch reports this event once, together with READABLE and WRITABLE. It then
+ * reports nothing until `set()` is called again.
  */
 export const FAILED = 4;
 
@@ -31,7 +31,7 @@ export const ADVICE_DONT_NEED = 4;
 export interface FdWatch {
   /** Sets the events to report: READABLE, WRITABLE, both, or 0. The watch is level-triggered. */
   set(mask: number): number;
-  /** Reports the next readable event once, `delayMs` (at least 1) after it occurs, to read a burst in one go. */
+  /** Waits for one readable event and reports it `delayMs` (at least 1) later, so that one read gets a whole burst. */
   readableOnce(delayMs: number): number;
   /** Stops watching and closes the descriptor. Later calls do nothing. */
   close(): void;
@@ -82,11 +82,14 @@ export interface Addon {
   /** Starts a child. Returns an id for abortSpawn(). If memory is exhausted, returns 0 and never calls `done`. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
-   * Kills a child that is still starting; `done` then gets the step "killed". Returns the system call that the child
-   * was executing: 1 is chdir, 2 + n is execve of the n-th file, 0 is anything else.
+   * Kills a child that is still starting; `done` then gets the step "killed". The result says what the child was
+   * executing: 1 for chdir(2), 2 + n for execve(2) of file n (counted from 0), 0 for anything else.
    */
   abortSpawn(number: number): number;
-  /** Returns 0 while the child runs, then CLD_ code * 256 + status (waitid(2)). Does not reap the child. */
+  /**
+   * Returns 0 while the child runs. After its end, returns si_code * 256 + si_status of waitid(2); si_code is one of
+   * CLD_*. Does not reap the child.
+   */
   peekEnd(pid: number): number;
   /** Reaps an ended child. From then on its pid may be reused. */
   reap(pid: number): number;
@@ -103,8 +106,8 @@ export interface Addon {
    */
   signalProcess(pid: number, start: number, signal: number): number;
   /**
-   * Returns a row for each of these processes that exists: pid, parent, process group, session, state character and
-   * start time. -EMFILE, -ENFILE, -ENOMEM: the processes cannot be read at present.
+   * Returns a row for each process in `pids`, except for those that do not exist. A row has pid, parent, process group,
+   * session, state character and start time. -EMFILE, -ENFILE, -ENOMEM: the processes cannot be read at present.
    */
   processRows(pids: Int32Array): Int32Array | number;
   /**
@@ -131,8 +134,8 @@ export interface Addon {
   duplicate(fd: number): number;
   read(fd: number, bytes: Uint8Array, offset: number, length: number): number;
   /**
-   * Reads only from the page cache, so it never blocks. -EAGAIN: nothing is cached. -EOPNOTSUPP: the file system does
-   * not support it. A negative `position` stands for the file position.
+   * Reads only what is in the page cache, so it never blocks. If `position` is negative, reads at the file position.
+   * -EAGAIN: nothing is cached. -EOPNOTSUPP: the file system does not support such reads.
    */
   readCached(fd: number, bytes: Uint8Array, position: number): number;
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
@@ -164,8 +167,9 @@ export interface Addon {
   reseedOpenssl(additional: Uint8Array): number;
   /**
    * From now on, servers accept client certificates that are not valid yet, and chains that end at an intermediate CA.
-   * Returns 1 on success and 0 on failure. -ENOSYS: this Node does not export the functions, or boundHandshakes() was
-   * not called before. Only boundHandshakes() still rejects expired certificates after this call.
+   * Call boundHandshakes() first: after relaxCertificateChecks(), nothing else rejects expired certificates. Returns 1
+   * on success and 0 on failure. -ENOSYS: boundHandshakes() was not called, or this Node does not export the
+   * functions.
    */
   relaxCertificateChecks(): number;
   /**
@@ -182,10 +186,12 @@ export interface Addon {
   /** Calls madvise(2) for the code and constants of the program and its libraries. `advice` is one of ADVICE_*. */
   adviseCode(advice: number): number;
   /**
-   * Reads files, after dropping their pages from the page cache. `paths` has a NUL after each path. A negative limit
-   * means stat only. The result has ten 64-bit numbers per file (errno, device, inode, size, mtime and ctime in
-   * nanoseconds, mode, uid, 1 if the file changed during the read, content length), then its content. Only regular
-   * files within the limit have content.
+   * Reads files, after dropping their pages from the page cache. `paths` has a NUL after each path. If `limitBytes` is
+   * negative, only stats the files. For each file, the result has two parts:
+   *
+   * - ten numbers (64 bits each): errno, device, inode, size, mtime and ctime in nanoseconds, mode, uid, 1 if the file
+   *   changed during the read, and content length
+   * - the content, which is empty if the file is not regular or exceeds the limit
    */
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
   /** malloc_trim(3). Returns 1 if memory was given back to the kernel, otherwise 0. */
@@ -196,9 +202,9 @@ export interface Addon {
   /** Renames an entry, possibly into another directory. `exclusive`: do not replace an existing entry. */
   moveIn(directory: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /**
-   * Creates an entry from a record (files/entries/record.ts). Resolves with 0, or for a file with a descriptor;
-   * commitEntry() gives the file its name. `flags` say which existing entries are accepted (entry.c). A failure, also
-   * of commitEntry() and setAttributes(), is -(step << 16 | errno).
+   * Creates an entry from a record (files/entries/record.ts). If the entry is a file, resolves with its descriptor, and
+   * the file gets its name only by commitEntry(). For any other entry, resolves with 0. `flags` say which existing
+   * entries are accepted (entry.c). A failure of makeEntry, commitEntry or setAttributes is -(step << 16 | errno).
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
@@ -238,19 +244,20 @@ export interface Addon {
   unwatch(inotify: number, watch: number): number;
   /**
    * Watches directories below a directory with inotify(7), and lists their entries. Stops after 200 ms. `how` is
-   * RESOLVE_* of openat2(2). Elements of `paths` end with a NUL. They begin with what to list: `-` for nothing, `/` for
-   * directories, `*` for all entries. For each path reached, the result has three parts:
+   * RESOLVE_* of openat2(2). Each element of `paths` is a mark, a path and a NUL. The mark says what to list: `-`
+   * nothing, `/` the subdirectories, `*` all entries. For each path reached, the result has three parts:
    *
-   * - the watch or a negated errno (32 bits)
-   * - the number of bytes that follow (32 bits)
-   * - the names, each ended by a NUL, and begun by `/` for a directory, `-` for anything else, or `+` if further files
-   *   are not listed
+   * - the watch, or a negated errno (32 bits)
+   * - the size of the third part (32 bits)
+   * - for each entry a mark, its name and a NUL. The mark is `/` for a directory, `-` for anything else, and `+` for a
+   *   file after which no further files are listed
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
    * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Stops
-   * after 200 ms. Resolves with a 32-bit number for each record reached: 0, or the failed step and the errno.
-   * `temporary` is a unique name. The caller must later sync the file systems of `directory` and `synced`.
+   * after 200 ms. Resolves with a 32-bit number for each record reached: 0 on success, otherwise step << 16 | errno.
+   * `temporary` is a unique name for a temporary file. `synced` is a second directory. The caller must later sync the
+   * file systems of both directories, because this function does not.
    */
   writeEntries(
     directory: number,
@@ -260,8 +267,11 @@ export interface Addon {
     synced: number,
   ): Promise<Buffer | number>;
   /**
-   * Reads regular files below a directory, and stops after 200 ms. `paths` has a NUL after each path. Resolves with a
-   * 32-bit size and the content of each file read. A negative size is a negated errno (EFBIG: more than `eachBytes`).
+   * Reads regular files below a directory. `paths` has a NUL after each path. Stops after 200 ms, or when a further
+   * file may not fit into `roomBytes`. For each path reached, the result has two parts:
+   *
+   * - the file's size, or a negated errno (32 bits; -EFBIG: the file is larger than `eachBytes`)
+   * - the file's content, unless there is an errno
    */
   readEntries(
     directory: number,
@@ -271,8 +281,9 @@ export interface Addon {
     roomBytes: number,
   ): Promise<Buffer | number>;
   /**
-   * Finds the next data of a sparse file at or after `from`. Resolves with its start and end (64 bits each). If there
-   * is none, both are the end of the file. Holes smaller than 64 KiB count as data. Sets the file position to `from`.
+   * Finds the next data of a sparse file at or after `from`. Resolves with the start and the end of the data (64 bits
+   * each), or with the end of the file twice if no data follows. Holes smaller than 64 KiB count as data. Also sets the
+   * file position to `from`.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
   syncFileSystem(directory: number): Promise<number>;
@@ -297,8 +308,11 @@ export interface Addon {
   /** Returns the pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * Returns the milliseconds since the peer's kernel last acknowledged anything (TCP_INFO of tcp(7)). Returns 0 if no
-   * data waits, and 1 if data waits only because the peer's window is closed.
+   * If sent data should have been acknowledged, returns the milliseconds since the last acknowledgement by the peer's
+   * kernel (TCP_INFO of tcp(7)). Otherwise returns:
+   *
+   * - 0: all data is acknowledged
+   * - 1: data waits only because the peer's window is closed
    */
   unacknowledgedMs(fd: number): number;
   /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */

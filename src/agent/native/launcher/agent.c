@@ -55,8 +55,8 @@ static bool reap(pid_t agent, int *status) {
 }
 
 /*
- * Forwards a signal number. Returns false if the channel is full. Returns true if the agent has closed its end, because
- * it is then about to exit.
+ * Sends a signal number to the agent. Returns false if the channel is full, so that the caller tries again. If the
+ * agent has closed its end, it is about to exit and needs no signal, so the function returns true.
  */
 static bool forward(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;

@@ -35,7 +35,7 @@
  */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
-/* The pause after a search of all pids is this many times as long as the search. */
+/* Length of the pause after a search of all pids, divided by the length of the search. */
 #define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
@@ -107,7 +107,10 @@ static void signal_found_children(int number) {
   static long paused_until_ms;
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
-    /* During the pause, children may be left, so the caller must wait. */
+    /*
+     * A round without a search does not show that no child is left. So it counts as a round that signalled a child, and
+     * the caller continues to wait.
+     */
     signalled_any = true;
     return;
   }

@@ -4,8 +4,9 @@
 #include <sys/types.h>
 
 /*
- * Grace periods between SIGTERM and SIGKILL: for the processes of a crashed agent (tests compile a shorter one), and
- * for processes that are left although the agent has ended its commands.
+ * Grace periods between SIGTERM and SIGKILL.
+ * CRASH_GRACE_MS: for processes that a crashed agent has left. Tests compile a shorter period.
+ * ORPHAN_GRACE_MS: for processes that are left although the agent has ended its commands.
  */
 #ifndef CRASH_GRACE_MS
 #define CRASH_GRACE_MS 10000
@@ -13,9 +14,9 @@
 #define ORPHAN_GRACE_MS 2000
 
 /*
- * Ends the processes that the agent left behind: sends SIGTERM, and after `grace_ms` SIGKILL. As PID 1 the launcher
- * ends every process. Otherwise it ends its children, including adopted ones, and the processes in the cgroup `session`
- * (-1: none). It thaws this cgroup first and removes it at the end.
+ * Ends the processes that the agent left behind. Thaws the cgroup `session` (-1: none), sends SIGTERM, sends SIGKILL
+ * after `grace_ms`, and finally removes the cgroup. As PID 1, the launcher signals all processes. Otherwise it signals
+ * its children, including adopted ones. It also sends SIGKILL to all processes in the cgroup.
  */
 void end_leftovers(int session, pid_t agent, int grace_ms);
 

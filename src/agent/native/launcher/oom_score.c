@@ -18,8 +18,8 @@
 int protect_from_oom_killer(void) {
   char text[16] = "";
   /*
-   * Children inherit this score, and the agent gives them the original score through /proc. Without procfs the agent
-   * could not do so, and the launcher does not change its score.
+   * The agent's children would inherit the protected score, so the agent writes the original score to their
+   * /proc/PID/oom_score_adj. Without procfs this is impossible, so the launcher keeps the original score.
    */
   if (!has_proc())
     return NO_OOM_SCORE;

@@ -5,9 +5,9 @@
 #define NO_OOM_SCORE 1001
 
 /*
- * Makes this process and its future children the last victims of the OOM killer. Returns the container's original
- * score, which the agent sets for its children. Returns NO_OOM_SCORE if that score is lower already, or if procfs or
- * CAP_SYS_RESOURCE is missing.
+ * Makes this process the last victim of the OOM killer, and also the agent, which inherits the score. Returns the
+ * container's original score, which the agent sets for its own children. Returns NO_OOM_SCORE and changes nothing if
+ * the original score is as low already, or if procfs or CAP_SYS_RESOURCE is missing.
  */
 int protect_from_oom_killer(void);
 

@@ -44,8 +44,8 @@ static bool read_of(DIR *proc, const char *process, const char *name, char *text
 }
 
 /*
- * Returns the parent's pid, or 0 if the process does not exist. The process name in /proc/PID/stat may contain spaces
- * and parentheses (proc(5)).
+ * Returns the parent's pid, or 0 if the process does not exist. Reads /proc/PID/stat from the last parenthesis on,
+ * because the process name before it may contain spaces and parentheses (proc(5)).
  */
 static pid_t parent_of(DIR *proc, const char *process) {
   char text[512];

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * Functions for all 64 signals, using raw system calls: the C library hides the signals 32 and 33, which a host may
- * still send.
+ * Functions for all 64 signals. They use raw system calls, because those of the C library exclude the signals 32 and
+ * 33, which a host may send, too.
  */
 typedef uint64_t signal_mask;
 
@@ -15,7 +15,7 @@ typedef uint64_t signal_mask;
 #define NO_SIGNALS ((signal_mask)0)
 #define ONLY(number) ((signal_mask)1 << ((number) - 1))
 
-/* Sets the mask of blocked signals. */
+/* Blocks the signals in `blocked`, and unblocks all others. */
 void block_signals(signal_mask blocked);
 
 void restore_default(int number);
