@@ -139,8 +139,7 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // onActivity() is called after the warm-up, because it changes flags of V8, and V8 then rejects the cached code
-    // that the warm-up loads.
+    // The warm-up must come first: it loads cached code, which V8 rejects once onActivity() has changed flags of V8.
     memory.onActivity();
   }
 

@@ -139,11 +139,11 @@ export class Listeners {
   }
 
   /**
-   * Runs, in memory, the calls that a node agent makes after a restore. Otherwise V8 would compile their code in each
-   * clone. Never rejects.
+   * Runs, in memory, the calls that a node agent makes after a restore, so that V8 compiles their code now and not in
+   * each clone. Never rejects.
    *
-   * @param harmless returns replacements for Exec and Restore that change nothing in the guest; receives the in-memory
-   *   server
+   * @param harmless receives the in-memory server, and returns replacements for Exec and Restore that change nothing in
+   *   the guest
    */
   async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
     const { configuration, platform } = this.#parts;

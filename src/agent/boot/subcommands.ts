@@ -125,7 +125,8 @@ async function runSubcommand(
 }
 
 async function runBridge(addon: Addon, path: string | undefined, printError: (line: string) => void): Promise<number> {
-  // terminalEofByte() returns a byte only for a terminal in line mode: other modes have no end-of-file character.
+  // A terminal in line mode has an end-of-file character, which terminalEofByte() returns. In all other cases the
+  // result is negative.
   if ([0, 1].some((fd) => addon.terminalEofByte(fd) >= 0)) {
     printError(
       "bridge: standard input or output is a terminal in line mode, which would change the bytes; run it without a terminal (docker exec -i, not -it)",

@@ -50,8 +50,9 @@ const SMALL_BYTES = 4 * 1024;
 /** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Limit for input that waits until the command accepts earlier input. Above it, the agent reads no more frames of the
- * call, not even acknowledgements of output. So the schema allows a client no more unacknowledged input than this.
+ * Limit for input that waits until the command accepts earlier input. Above the limit, the agent reads no more frames
+ * of the call. Acknowledgements of output are then not read either. To avoid that, the schema does not allow a client
+ * to have more unacknowledged input than this.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 

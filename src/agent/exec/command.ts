@@ -82,8 +82,8 @@ export class RunningCommand {
   }
 
   /**
-   * Ends the tree. A second call with a stronger signal sends this signal at once, without waiting for the grace period
-   * of the first call.
+   * Ends the command's process tree. May be called again with a stronger signal, which is then sent at once, even if
+   * the grace period of the first call has not passed.
    */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();

@@ -72,8 +72,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     output.exit(result);
   } finally {
     attachment?.end();
-    // After a restore, the agent ends the commands of clients that are long gone. Such an end must not count as
-    // activity.
+    // If the agent ended the command, this end does not count as user activity. For example, after a restore the agent
+    // ends the commands of clients that are long gone.
     if (!endedByAgent) activity.touch();
   }
 }

@@ -140,10 +140,14 @@ export class Exec {
   }
 
   /**
-   * Ends a running kept command and its process tree. With `forget`, the command is then forgotten. An ended command is
-   * always forgotten. With `leftovers`, the processes that it left running are ended first.
+   * Ends a kept command.
    *
-   * @param signal aborted when the client is gone. Cancels the wait for the start, but not an end that has begun.
+   * - A running command: ends its process tree. With `forget`, the command is then forgotten.
+   * - A command that has already ended: with `leftovers`, ends the processes that it left running. The command is then
+   *   forgotten, with or without `forget`.
+   *
+   * @param signal aborted when the client is gone; cancels the wait for the command's start, but not an end that has
+   *   begun
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
@@ -218,8 +222,8 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // Checks before the start counts as user activity, because a refused start (for example, in a frozen session) must
-    // not count. The starter itself checks only later.
+    // A refused start (for example, in a frozen session) must not count as user activity. So this check comes before
+    // the start is counted. The starter's own check comes only afterwards.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
@@ -232,8 +236,9 @@ export class Exec {
   }
 
   /**
-   * Resolves when the command runs. `over` settles when the call ends. It is wrapped in an object, because an async
-   * function waits for a promise that it returns.
+   * Starts a kept command, and resolves when it runs. In the result, `over` settles when the call ends. `over` is a
+   * field of an object: if this async function returned the promise itself, it would resolve only at the end of the
+   * call.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);

@@ -7,8 +7,8 @@ const QUEUE_BYTES = 256 * 1024;
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**
- * Passes the client's frames to a command. Signals and resizes overtake input that the command has not read yet. If
- * this input exceeds QUEUE_BYTES, they must wait too.
+ * Passes the client's frames to a command. A signal or a resize does not wait until the command has read the input
+ * before it. Exception: while more than QUEUE_BYTES of input is waiting, no frame is passed on, whatever its kind.
  */
 export class InputPump {
   readonly #child: ChildProcess;

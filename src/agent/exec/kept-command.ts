@@ -15,7 +15,10 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
-  /** How long the running command counts as user activity without an attached call, in session time; 0: not at all. */
+  /**
+   * How long the command counts as user activity while it runs and no call is attached to it. The time does not pass
+   * while the session is frozen. 0 means that the command does not count.
+   */
   readonly awakeForMs: number;
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
@@ -60,8 +63,8 @@ export interface KeptCommandState {
 }
 
 /**
- * A command that outlives its calls; one call at a time is attached. Output goes through a buffer. So a client that
- * does not read makes the command wait only if `whenFull` is "block".
+ * A command that continues when its call ends. Another call can then attach to it; one call at a time is attached.
+ * Output goes through a buffer, so a client that does not read makes the command wait only if `whenFull` is "block".
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
@@ -71,8 +74,8 @@ export interface KeptCommandState {
  *                                                        ▼
  *                                                       free: the name and the buffer can be used again
  *
- * In every state but `free`, a call may attach, which detaches the previous call. After `forget()` in `running`, the
- * command continues, but has no linger time after its end.
+ * In every state except `free`, a call may attach. This detaches the previous call. If `forget()` is called in
+ * `running`, the command continues to run, but has no linger time after its end.
  */
 export class KeptCommand {
   readonly #parts: KeptParts;
@@ -163,13 +166,13 @@ export class KeptCommand {
   }
 
   /**
-   * Attaches a call and detaches the previous one. After the exit was sent, waits up to a second until the client ends
-   * the request or forgets the command.
+   * Attaches a call and detaches the call that was attached before. After the exit was sent, waits up to a second for
+   * the client, which may still forget the command or end the request.
    *
    * @param request the checked start position; if undefined, all buffered output is sent
-   * @throws AgentError OUT_OF_RANGE for an offset past the end; the previous call then stays attached. Later
-   *   INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the command is forgotten,
-   *   or the signal's reason.
+   * @throws AgentError OUT_OF_RANGE for an offset past the end; in this case the previous call stays attached
+   * @throws AgentError while the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call
+   *   attaches, NOT_FOUND if the command is forgotten, or the signal's reason
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;
@@ -277,7 +280,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call no longer counts as user activity. If it began before the last restore, it counted only until then.
+    // Ends the call's user activity now or, if a restore has happened since the call attached, at that restore.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -316,8 +319,8 @@ export class KeptCommand {
   }
 
   /**
-   * Handles the frames of a call. Resolves at the client's half-close, which does not end the call. Also resolves at a
-   * `forget` after the exit, because later frames have no effect.
+   * Handles the frames of a call. Resolves when no further frame can have an effect: at the client's half-close (which
+   * does not end the call), or at a `forget` after the exit.
    */
   #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
@@ -332,8 +335,7 @@ export class KeptCommand {
             if (attached.isOver) resolve();
             return undefined;
           }
-          // Input that arrives after the end of the call is dropped. The agent has not acknowledged this input, so the
-          // client sends it again in its next call.
+          // Drops input after the end of the call. It is not acknowledged, so the client's next call sends it again.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInOrder(attached, frame);
@@ -360,8 +362,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // A stdin_close frame does not wait for room in the input buffer. It takes no room, and a waiting frame is lost
-      // if the call detaches.
+      // A stdin_close frame does not wait until the input buffer has room: it needs no room, and if it waited, it would
+      // be lost when the call detaches.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

@@ -38,8 +38,8 @@ export class KeptCommands {
   }
 
   /**
-   * Reserves the name and the buffer for a command that is about to start. An ended command that it replaces keeps the
-   * name until `began` is called. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+   * Reserves the name and the buffer for a command that is about to start. If it replaces an ended command, the ended
+   * command keeps the name until `began` is called. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED.
    */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
     const holder = this.#slots.get(name);
@@ -79,8 +79,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // If a new command has reserved this name, no slot is found. Then `began` forgets the old command when the new one
-    // runs.
+    // No slot has this command if a new command has reserved its name. In that case, `began` forgets this command when
+    // the new command runs.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -103,10 +103,10 @@ export class KeptCommands {
   }
 
   /**
-   * Finds a command by name, and waits until it is started.
+   * Finds a command by its name and id. If the command is still being started, waits until it runs.
    *
-   * @param execId if empty, the command that currently has the name is found
-   * @throws AgentError NOT_FOUND EXEC_UNKNOWN, or the signal's reason
+   * @param execId the id of the command, or empty for the command that currently has the name
+   * @throws AgentError NOT_FOUND (EXEC_UNKNOWN) if there is no such command or its start failed; or the signal's reason
    */
   async find(name: string, execId: string, signal: AbortSignal): Promise<KeptCommand> {
     const holder = this.#slots.get(name);
@@ -155,8 +155,8 @@ export class KeptCommands {
   }
 
   /**
-   * Throws if this new slot would exceed a limit. An existing slot of the same name is not counted, because the new
-   * slot replaces it.
+   * Throws if this new slot and the other slots together exceed a limit. An existing slot of the same name does not
+   * count, because the new slot replaces it.
    */
   #checkLimits({ name, bufferBytes }: KeptSlot): void {
     const others = this.#slots

@@ -15,20 +15,20 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum space that the buffer has beyond its capacity, because new bytes are read before old bytes are dropped. A
- * larger buffer has more such space, up to READ_BYTES.
+ * The buffer has at least this much more space than its capacity, because new bytes are read before old bytes are
+ * dropped. If the capacity is larger than this, the extra space is as large as the capacity, up to READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /**
- * The list of runs has one entry (9 bytes) for this many bytes of the buffer. A run is a sequence of bytes from the
- * same stream.
+ * The list of runs has room for one run (9 bytes) per this many bytes of the buffer's capacity. A run is a sequence of
+ * bytes from the same stream.
  */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 
 /** How far a reader has read the output of both streams. */
 export interface Cursor {
-  /** Position of the next byte to read: the number of bytes before it, of both streams together. */
+  /** Number of bytes before the next byte to read, counted over both streams together. */
   position: number;
   /** Number of the run (see OutputLog) that contains `position`. */
   run: number;
@@ -60,8 +60,9 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * Ring with the end position of each run. (A run is a sequence of bytes of the same stream.) `#runStreams` has the
-   * stream of each run. Runs are numbered in order, and only the last run can still grow.
+   * Two rings with an element for each run, that is, for each sequence of bytes of the same stream. `#runEnds` has the
+   * end position of a run, and `#runStreams` its stream. Runs are numbered in order, and only the last run can still
+   * grow.
    */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;
@@ -145,8 +146,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The cursor's run may have been dropped since the last call of `next`. Its ring element may now contain a newer
-    // run.
+    // The log may have dropped the cursor's run since the last call of `next`, and may have reused its ring element for
+    // a newer run. The reader then continues with the oldest run that is left.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -100,8 +100,9 @@ export class WorkloadOutput {
   }
 
   /**
-   * Call it once the workload and its descendants have ended, before the child is released. Resolves when the rest of
-   * the output was read, and was written to the console or could not be written in time. Does not wait for readers.
+   * Call it when the workload and its descendants have ended, before the child is released. Reads the rest of the
+   * output and passes the exit to the readers. Resolves when the output was written to the console, or could not be
+   * written in time. Does not wait until the readers have received the exit.
    *
    * @param end undefined if the workload hangs in the kernel; readers then get no exit
    */

@@ -9,10 +9,7 @@ const CHECK_INTERVAL_MS = 1_000;
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
-/**
- * Causes that can recur often. If a file is still invalid at a reload with such a cause, the problem is not logged
- * again.
- */
+/** Causes that can recur often. With such a cause, a problem is logged only once, until a file has changed. */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 interface WatchedFiles {
@@ -55,8 +52,8 @@ export class CredentialRotation {
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
   /**
-   * The version of the files at the last reload by `#check`, which skips this version. Without that, a file system
-   * whose stat(2) and fstat(2) disagree would cause endless reloads.
+   * The version of the files at the last reload that `#check` started. `#check` does not reload the same version again.
+   * Otherwise it would reload endlessly on a file system whose stat(2) and fstat(2) disagree.
    */
   #followedVersion: string | undefined;
   /**
@@ -70,8 +67,8 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files; with the cause "token", only the credential files. False in the result means that a file is
-   * invalid (the log has the reason) and that its old content stays in use. Never rejects, because some callers do not
+   * Reloads the files; with the cause "token", only the credential files. If a file is invalid, logs the reason, keeps
+   * its old content in use, and resolves with false for its kind of files. Never rejects, because some callers do not
    * await the promise.
    */
   renew(cause: RotationCause): Promise<Renewal> {
@@ -86,7 +83,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // Causes in QUIET can recur every second. They log a problem only once for each version of the files.
+      // A cause in QUIET can recur every second. So, with such a cause, a problem is logged only once for each version
+      // of the files.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

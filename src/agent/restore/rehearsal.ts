@@ -30,16 +30,16 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // A POST_RESTORE hook waits for running restore steps by this call. Here the signal is already aborted, because
-  // restore steps that are running now may wait for the end of this rehearsal.
+  // A POST_RESTORE hook uses this call to wait for running restore steps. The rehearsal must not wait for them, because
+  // they may wait for the end of the rehearsal. So the signal is already aborted, and only the code of the call runs.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 
 /**
  * Creates restore steps that run the real code, but do not change randomness, clock and user activity, and log nothing.
- * They reload changed credential and spec files, for at most a second.
+ * Only the reload of changed credential and spec files has an effect. It is awaited for at most a second.
  *
- * @param parts all objects in `renew` except `rotation` exist only for the rehearsal
+ * @param parts `renew.rotation` is the agent's own; the other objects in `renew` exist only for the rehearsal
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;

@@ -31,8 +31,8 @@ export interface RenewedParts<Connection> {
   /** Kills PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly hooks: { killStaleHook(): Promise<void> };
   /**
-   * `renew` reloads credential and spec files and begins to use them; `resetRateLimits` permits the next check and the
-   * next reload at once.
+   * - `renew` reloads the credential and spec files and begins to use them.
+   * - `resetRateLimits` permits the next check of the files and their next reload at once, without a minimum interval.
    */
   readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
   /**

@@ -63,14 +63,15 @@ export interface CallSetup {
  * One call on one HTTP/2 stream, whose handler reads and sends messages. One of these methods ends it:
  *
  * - `finish`: the handler has finished. The queued messages and then the status are sent.
- * - `abort`: the client has cancelled, the connection is lost, or the agent stops. If possible, the queued messages and
- *   then the handler's status are sent.
- * - `failWithin1s`: the deadline has passed, or the call is evicted. Queued messages are dropped. If the client does not
+ * - `abort`: the client has cancelled, the connection is lost, or the agent stops. If the stream is still open, the
+ *   queued messages and then the handler's status are sent.
+ * - `failWithin1s`: the deadline has passed, or the call is evicted. Queued messages are dropped. If the client has not
  *   read the status within 1 s, the stream is reset.
- * - `failOnRead`: for example, a newer call attaches to the kept command. Queued messages are dropped. The client gets
- *   the status when it reads again.
+ * - `failOnRead`: for example, a newer call attaches to the same kept command. Queued messages are dropped. The client
+ *   gets the status when it reads. It may not be reading now.
  *
- * All but `finish` abort the signal. A message that was already partly sent is completed, not dropped.
+ * Each of these methods except `finish` aborts the handler's signal. "Dropped" does not include a message that is
+ * already partly sent: the rest of it is sent, too.
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
@@ -128,17 +129,22 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Returns the request messages in order. Besides the flow-control window, the call buffers about 80 KiB while the
-   * handler is not reading, and one message while it is reading. The iteration ends at the client's half-close. It
-   * throws AgentError for an invalid message, and the signal's reason on abort.
+   * Returns the request's messages in order. The iteration ends at the client's half-close. It throws AgentError for an
+   * invalid message, and the signal's reason on abort.
+   *
+   * While the handler is not reading, the call buffers about 80 KiB beyond the flow-control window. While the handler
+   * is reading, the call buffers only one message beyond it.
    */
   messages(): RequestMessages {
     return this.#request;
   }
 
   /**
-   * Decodes the only message of a request. Byte fields are views of the message. The fields of a large message are
-   * copied, so that a short path does not keep the whole message in memory until the call ends.
+   * Decodes the only message of a request.
+   *
+   * - Small message: its byte fields are views of the message.
+   * - Message of LARGE_MESSAGE_BYTES or more: its byte fields are copied, and the message is released. Otherwise even a
+   *   short path would keep the whole message in memory until the call ends.
    *
    * @throws AgentError for malformed bytes, or for too many fields
    */
@@ -146,7 +152,8 @@ export class Call implements StreamConsumer {
     const { bytes } = message;
     if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {
-      // This is a Uint8Array and not a Buffer, because `clone` copies with `slice`, which returns a view for a Buffer.
+      // `clone` copies byte fields with `slice`. A slice of a Uint8Array is a copy, but a slice of a Buffer is only a
+      // view. So the message is decoded from a Uint8Array.
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
@@ -229,9 +236,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error. A client that is not reading gets it when it reads again. A message that was partly
-   * sent is completed; other messages are dropped. If `unreadAnswers` has no room for that message, the stream is
-   * reset.
+   * Ends the call with this error, which a client that is not reading now gets when it reads again. Unsent messages are
+   * dropped, except a message that is partly sent. This message stays in memory until the client has read it. If
+   * `unreadAnswers` has no room for it, the stream is reset.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);
@@ -264,8 +271,8 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Aborts the call with this error and drops its unsent messages. A message that was partly sent is kept; returns the
-   * size of its memory.
+   * Aborts the call with this error and drops its unsent messages, except a message that is partly sent. Returns how
+   * much memory that message takes, or 0 if there is none.
    */
   #fail(error: AgentError): number {
     this.abort(error);

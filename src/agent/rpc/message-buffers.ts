@@ -1,10 +1,13 @@
 /** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
-/** A request keeps this many free buffers, whatever their size. One receives a message while the other one is in use. */
+/**
+ * A request may keep this many free buffers of any size. While one of them is in use, the next message is received into
+ * the other one.
+ */
 const KEPT_BUFFERS = 2;
 /**
- * A request keeps more free buffers as long as their total size is within this limit. It is enough for two batches of a
- * file: one batch is collected while the other one is written.
+ * A request may keep more free buffers than KEPT_BUFFERS if their total size is at most this limit. The limit is enough
+ * for two batches of a file: one batch is collected while the other one is written.
  */
 const KEPT_BYTES = 1280 * 1024;
 /** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */

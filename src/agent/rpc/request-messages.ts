@@ -8,8 +8,8 @@ const PAUSE_AT_BYTES = 64 * 1024;
 /** Added to the size of each buffered message, so that a flood of empty messages is limited too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /**
- * A message of more than this size counts as unread until the handler releases it, because a handler may keep it for a
- * long time. Unread bytes of all requests together are limited.
+ * A message of up to this size counts as unread until the handler takes it. A larger message counts until the handler
+ * releases it, because a handler may keep it for a long time. Unread bytes of all requests together are limited.
  */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
@@ -34,8 +34,8 @@ export class RequestMessages {
   #wake: (() => void) | undefined;
 
   /**
-   * @param spare limits the memory that all requests together keep for reuse
-   * @param newShare creates this request's share of the common limit for unread bytes
+   * @param spare the limit for the free buffers that all requests together keep for reuse
+   * @param newShare returns this request's share of the common limit for unread bytes
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);
@@ -54,8 +54,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // This promise never resolves, so each() delivers only this message. The next call of next() or each()
-          // continues with the message after it.
+          // each() delivers the next message when this promise resolves. It never does, so this each() delivers only
+          // one message. The next call of next() or each() continues with the message after it.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -95,8 +95,8 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // The caller now owns the request's only message. No further message can arrive, so the free buffers are
-          // given up.
+          // The caller now owns the request's only message. No further message can arrive, so the request needs no free
+          // buffers.
           this.#buffers.close();
           got(only);
         }
@@ -124,7 +124,8 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // `#wake` must be set before `#read`, because the stream may deliver buffered input synchronously.
+      // `#wake` must be set before `#read()` is called: if the stream has buffered input, `#read()` may deliver it
+      // synchronously, and `#wake` is then called to take it.
       this.#wake = takeAll;
       this.#read();
     };
@@ -139,8 +140,8 @@ export class RequestMessages {
   };
 
   /**
-   * Ends the iteration immediately with an error and drops buffered messages. (The error for an invalid message, in
-   * contrast, is thrown only after the messages before it.)
+   * Ends the iteration with this error at once, and drops the messages that the handler has not taken yet. (An invalid
+   * message does not use this method: its error is thrown only after the messages before it were taken.)
    */
   fail(error: AgentError): void {
     if (this.#discarded) return;
@@ -161,7 +162,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended, so messages that its handler has taken no longer count.
+    // The call has ended. From now on, messages that its handler still holds do not count against the limit.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);
@@ -178,7 +179,7 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // If the handler is waiting, it gets a small message at once. So this message does not count against the limit.
+      // A handler that is waiting takes a small message at once. So such a message does not count against the limit.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {

@@ -70,7 +70,10 @@ export class FieldCursor {
     return true;
   }
 
-  /** Reads a varint, exact up to 2^53. A length above that exceeds the message and is rejected anyway. */
+  /**
+   * Reads a varint. A value above 2^53 is rounded. If it is a length, that does no harm, because such a length exceeds
+   * the message, which is then rejected.
+   */
   #varint(): number {
     let value = 0;
     let unit = 1;
@@ -105,8 +108,8 @@ export function checkFieldCount(
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
   /**
-   * Counts the fields of a message and of its submessages. Returns `allowed` minus this number. The recursion ends,
-   * because no message type contains itself.
+   * Counts the fields of a message and of its submessages. Returns how many of the `allowed` fields are left. This
+   * recursive function always returns, because no message type contains itself.
    */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;

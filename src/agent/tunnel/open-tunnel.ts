@@ -127,8 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // If the client exceeds the window, the tunnel stops reading its frames. A full window is allowed, because a window
-    // frame may follow and must be read.
+    // If the client has exceeded the window, the tunnel reads no more of its frames until the socket has accepted this
+    // one. If the window is exactly full, the tunnel reads on, because the client may still send a window frame.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
@@ -142,9 +142,9 @@ export class OpenTunnel {
   };
 
   /**
-   * Sends a window frame when the socket has accepted half of a window. The frame permits the client to send the
-   * accepted number of bytes again. Only one window frame is in flight at a time: otherwise frames would pile up if the
-   * client does not read.
+   * When the socket has accepted half of a window, sends a window frame. It permits the client to send as many bytes
+   * again as the socket has accepted. The next window frame is sent only after this one has left the agent. Otherwise
+   * frames would pile up if the client does not read.
    */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;

@@ -42,7 +42,7 @@ interface Waiter {
 
 /** What PortWatch needs of the client of a WatchPorts call: to send changes, and to know whether it can take more. */
 export interface PortWatcher {
-  /** Whether the last message still waits, because the client reads too slowly. */
+  /** Whether the previous message has not been sent yet, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (changes: PortChanges) => void;
   /** This signal is aborted when the client disconnects. */
@@ -66,8 +66,9 @@ export interface PortWatchParts {
 }
 
 /**
- * Polls which ports have a listener, as long as a call waits, lists or watches. One poll serves all these calls. When
- * the time limit of a wait expires, one more poll starts at once.
+ * Polls which ports have a listener. Polls only while a call needs it: a call that waits for a port, lists the ports or
+ * watches them. One poll serves all these calls. When the time limit of a waiting call expires, one more poll starts at
+ * once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
@@ -102,7 +103,8 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // While there are only watches, the pause between two polls is long (PORT_WATCH_POLL_MS). A wait needs a poll now.
+    // If calls only watch ports, the pause between two polls is long (PORT_WATCH_POLL_MS). This call waits for a port,
+    // so the next poll must not wait for the end of that pause.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -204,7 +206,7 @@ export class PortWatch {
         }
         this.#isPolling = false;
         this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
-        // If the time limit of a wait expired during this poll, one more poll follows before the wait fails.
+        // If the time limit of a wait expired during this poll, the wait does not fail yet: first, one more poll runs.
         if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
         else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });

@@ -42,7 +42,7 @@ const CODES = {
   internal: [13, 500],
 } as const;
 
-/** A request that the service refuses. */
+/** Thrown to refuse a request. The answer to the client contains its code and its message. */
 class Refusal extends Error {
   readonly code: keyof typeof CODES;
 

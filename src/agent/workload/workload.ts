@@ -77,9 +77,9 @@ export class Workload {
   }
 
   /**
-   * Starts the workload. Resolves when it runs, or when its start was abandoned. `ended` resolves with the exit code
-   * for the agent: the workload's exit code, or 128 + n for signal n. Call `stop` after the end in any case, because
-   * descendants may be left.
+   * Starts the workload. Resolves when it runs, or when its start was abandoned. In the result, `ended` resolves with
+   * the exit code for the agent: the exit code of the workload, or 128 + n if signal n has killed it. After that,
+   * always call `stop`, because descendants of the workload may still run.
    *
    * @throws AgentError if the workload cannot be started
    */
@@ -118,9 +118,12 @@ export class Workload {
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. Resolves when the whole tree has ended. A
-   * repeated call only sends SIGTERM again. If the workload has ended by itself, its remaining processes get the
-   * shorter grace period of commands.
+   * Ends the workload's whole tree: sends SIGTERM and, after the grace period, SIGKILL. Resolves when the whole tree
+   * has ended.
+   *
+   * - If the workload's first process has already ended by itself, the processes that are left get the shorter grace
+   *   period of commands.
+   * - If `stop` is called again, it does not start again, but sends SIGTERM once more.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(Signal.TERM);

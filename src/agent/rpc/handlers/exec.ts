@@ -75,8 +75,8 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
 }
 
 /**
- * Returns the frames of a call and the functions that send frames to its client, for a kept command. The order of the
- * frames is not checked here, because the kept command checks it.
+ * Connects a call to a kept command: returns the frames of the call, and functions that send frames to its client. Does
+ * not check the order of the frames, because the kept command checks it.
  */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {

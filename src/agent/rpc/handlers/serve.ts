@@ -54,8 +54,8 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     statResponse(await files.stat(locationOf(request), request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
-  // Restore steps count as running as soon as their call arrives. A POST_RESTORE hook that is called right afterwards
-  // must wait for them.
+  // Called as soon as a RunRestoreDuties call arrives. From then on, restore steps count as running, so that a
+  // POST_RESTORE hook that is called right afterwards waits for them.
   const arrived = (): (() => void) => restore.begin();
   router.unary(
     GuestAgent.method.runRestoreDuties,

@@ -31,7 +31,10 @@ const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
  * items with 12 fields each.
  */
 const ITEM_FIELDS = 16_384;
-/** If a message is larger than this, the next one is not read ahead. The client library sends messages of 256 KiB. */
+/**
+ * While the agent writes a message of at most this size, it already receives the next one. The client library sends
+ * messages of 256 KiB.
+ */
 const AHEAD_BYTES = 512 * 1024;
 const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
