@@ -114,6 +114,11 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
  * Freezes the session for a snapshot. Every start of a command must go through `admit`, because a command that starts
  * in a frozen session would hang.
  *
+ *            freeze()             group.freeze()
+ *     live ────────────► closing ────────────────► frozen ────► killed
+ *      ▲                    │ cancelled               │ thawed
+ *      └────────────────────┴─────────────────────────┘
+ *
  * In state "closing", a problem, a disconnect of the caller, a termination signal or a shutdown of the agent cancels
  * the freeze. The state "frozen" ends in one of these ways:
  *

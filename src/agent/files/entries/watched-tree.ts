@@ -30,8 +30,13 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
  * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
  * An event only tells what was true in the past. To find the present state of a path, the caller checks it: adds a
- * watch at the path and lists the directory. Each event that reports a new directory causes a check of its path. A
- * check has one of these results:
+ * watch at the path and lists the directory. Each event that reports a new directory causes a check of its path:
+ *
+ *     event ─► waiting ─► check ─┬─► watched; its subdirectories: waiting
+ *                 ▲              └─► missing ─► (tick) ─► gone, if an event has explained it
+ *                 └───────────────────────────────┘ otherwise; missing again: rescan
+ *
+ * A check has one of these results:
  *
  * - A directory that was not watched: it is watched now, and the paths of its subdirectories are checked next.
  * - A directory that was already watched at another path: it was moved, so the other path is checked again.
