@@ -26,7 +26,7 @@ const DRAINING_SILENT_MS = 60_000;
 /** Deadline for closing a connection without an authenticated request. The agent reads nothing more from it. */
 const UNAUTHENTICATED_END_MS = 500;
 
-/** An accepted socket. A stream in memory has no address and cannot be reset. */
+/** An accepted socket, or a stream in memory. A stream in memory has no address and cannot be reset. */
 type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestroy">>;
 
 const SETTLED = Promise.resolve();
@@ -38,7 +38,7 @@ export interface ConnectionLimits {
   /** Interval between PINGs, which show whether the peer's program responds. If undefined, no PINGs are sent. */
   readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
-  /** How input is throttled until `markAuthenticated` is called. Undefined if peers need not authenticate. */
+  /** Throttles input until `markAuthenticated` is called. If undefined, peers count as authenticated from the start. */
   readonly probation?: ThrottledInputOptions;
   /** Throttles input during the whole connection. Used only without `probation`. Default: no throttling. */
   readonly pace?: ThrottledInputOptions;
@@ -158,12 +158,12 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS, the agent waits for the client's preface. Earlier bytes could reach a vsock client together with the
-    // VMM's line "OK", and the client might lose them.
+    // Over TLS, sends at once. Without TLS, waits for the client's preface: on vsock, the VMM first sends a line "OK"
+    // of its own, and a client might lose bytes that arrive together with this line.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
-  /** Milliseconds since the unanswered PING was sent; 0 if there is none. A suspended client does not answer PINGs. */
+  /** Age of the unanswered PING in milliseconds; 0 if there is none. For example, a suspended client answers none. */
   get silentMs(): number {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
@@ -188,7 +188,8 @@ export class Http2Connection {
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // A client may answer the first PING before it handles the GOAWAY, and may still send requests.
+    // A client may answer the first PING before it handles the GOAWAY, and then still send requests. So only the answer
+    // to the second PING shows that no more requests will come.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
         this.#isEndAcknowledged = true;
@@ -212,7 +213,7 @@ export class Http2Connection {
 
   /**
    * Ends a connection after a restore, because clones of this guest may have the same TLS keys. Complete responses are
-   * still sent. If there are none, the socket and the kernel's send buffer are discarded, so that nothing more is
+   * still sent. An idle connection is destroyed, and the kernel's send buffer is discarded, so that nothing more is
    * encrypted with these keys. A closing connection is left alone, because its last response may be in flight.
    */
   closeAfterRestore(): void {
@@ -375,7 +376,7 @@ export class Http2Connection {
     else this.#destroy(this.#writing);
   });
 
-  /** With `reset`, the kernel discards the data in its send buffer. Otherwise the kernel still sends this data. */
+  /** With `reset`, the kernel discards the data that it has not sent yet. Without `reset`, it still sends this data. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();

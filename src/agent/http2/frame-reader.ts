@@ -128,8 +128,8 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // A header block may contain a secret, so the received bytes are overwritten. The frame's handler overwrites the
-      // copy in `#payload`.
+      // A header block may contain a secret. So the received bytes are overwritten here, and the handler of the frame
+      // later overwrites their copy in `#payload`.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

@@ -80,12 +80,15 @@ function sizeOf([name, value, sizeBytes]: Entry): number {
   return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
 }
 
-/** A header field with a secret value. No table, no request field and no read buffer keeps this value. */
+/**
+ * A header field with a secret value. Tables and request fields contain the result of `conceal` instead of the value.
+ * The value is overwritten in the read buffer.
+ */
 export interface SecretField {
   readonly name: string;
   /**
-   * Returns the text that replaces the secret value, for example a digest, in visible ASCII. The secret bytes are then
-   * overwritten.
+   * Returns the text that replaces the secret value: for example, a digest. The text is visible ASCII. After the call,
+   * the caller overwrites the bytes of `value`.
    */
   readonly conceal: (value: Uint8Array) => string;
 }
@@ -131,8 +134,9 @@ class DynamicTable {
   }
 
   /**
-   * Current index of an entry; 0 if the entry was evicted. `insertion` is the entry's number in the order of insertion,
-   * from 1.
+   * Returns the present index of an entry, or 0 if the entry was evicted.
+   *
+   * @param insertion number of the entry: the first entry that was ever inserted has the number 1
    */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
@@ -162,12 +166,13 @@ export class HpackDecoder {
   readonly #secret: SecretField | undefined;
   #block: Buffer = NO_BYTES;
   #at = 0;
-  /** Encoded length of the last string that was decoded. The string ends at `#at`. */
+  /** Encoded length of the last decoded string. The end of this string in `#block` is `#at`. */
   #codedBytes = 0;
 
   /**
-   * @param listLimitBytes a larger header list is decoded but not kept
-   * @param tableLimitBytes value announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
+   * @param listLimitBytes limit for the decoded fields of a block. The fields of a larger block are dropped, but the
+   *   block still changes the dynamic table.
+   * @param tableLimitBytes limit for the dynamic table, as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
    */
   constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES, secret?: SecretField) {
     this.#secret = secret;
@@ -176,7 +181,7 @@ export class HpackDecoder {
     this.#table = new DynamicTable(tableLimitBytes);
   }
 
-  /** Version of the decoder's state. While it does not change, the same block decodes to the same fields. */
+  /** Changes with the entries of the dynamic table. As long as it is the same, equal blocks decode to equal fields. */
   get version(): number {
     return this.#table.version;
   }
@@ -311,9 +316,9 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // After a change of the limit, a block begins with the smallest limit since the last block, and the present
-      // limit. The smallest shows the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
-      // connection.
+      // The table's limit has changed since the last block, perhaps several times. So this block begins with the
+      // smallest limit of that time, and then the present limit. The smallest shows the peer which entries were evicted
+      // (RFC 7541, 4.2). Without it, nghttp2 closes the connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }
@@ -338,7 +343,8 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // `#insertions` keeps entries that the table has evicted, so it is cleared when it is larger than the table can be.
+    // `#insertions` also contains fields whose entries the table has evicted. So that it does not grow forever, it is
+    // cleared when it contains more fields than the table can.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

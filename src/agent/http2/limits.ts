@@ -7,8 +7,9 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Limit for concurrent requests. Further requests are refused with REFUSED_STREAM. */
   streams: 128,
   /**
-   * Limit for the names and values of a request, plus 32 bytes per field (RFC 9113, 6.5.2). Above it, the stream is
-   * reset with ENHANCE_YOUR_CALM. A larger encoded block closes the connection with that error.
+   * Limit for the size of a request's header: of its names and values, plus 32 bytes per field (RFC 9113, 6.5.2). For a
+   * larger header, the stream is reset with ENHANCE_YOUR_CALM. If even the encoded header exceeds the limit, the
+   * connection is closed with ENHANCE_YOUR_CALM.
    */
   headerListBytes: 16_384,
   /** Number of decoded header blocks in the cache. */
@@ -18,12 +19,13 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Limit for unread answers to SETTINGS and PINGs. Above it, the connection is closed with ENHANCE_YOUR_CALM. */
   unwrittenAnswers: 100,
   /**
-   * Limits for useless frames in a burst, and per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM.
-   * Useless frames are empty DATA, PRIORITY and unknown types; before authentication, all frames.
+   * Limits for useless frames: in a burst, and per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM.
+   * Before authentication, all frames are useless. Later, empty DATA frames, PRIORITY frames and frames of unknown
+   * types are.
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
-  /** Flow-control window of a request as long as no request of the connection is large. */
+  /** Size of a stream's window until the first large request of the connection. */
   streamWindowBytes: 262_144,
   /** Size of a stream's window while the connection has few large requests. */
   largestStreamWindowBytes: 1_048_576,
@@ -34,7 +36,7 @@ export const DEFAULT_HTTP2_LIMITS = {
    * the smallest size, the sum may exceed this limit.
    */
   sharedWindowBytes: 2_097_152,
-  /** Flow-control window of a connection. */
+  /** Flow-control window of the connection: how many unread bytes of all requests together the peer may send. */
   connectionWindowBytes: 4_194_304,
 };
 
@@ -98,8 +100,8 @@ export class FloodGuard {
   }
 
   /**
-   * Gives the peer credit for small frames. Call it when a request begins or DATA is sent: clients then send frames
-   * such as WINDOW_UPDATE.
+   * Gives the peer credit for small frames. Call it when a request begins or when the agent sends DATA, because even
+   * good clients then send small frames, such as WINDOW_UPDATE.
    */
   earn(frames: number = FRAMES_FOR_DATA): void {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);

@@ -86,7 +86,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Passes a request's slice, or its end (undefined), to its consumer. An error of the consumer ends only the stream. */
+  /** Passes a slice of a request to the consumer (undefined: the end). If the consumer throws, only the stream ends. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();
@@ -126,7 +126,10 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Closes the streams that `which` selects. A stream is "waiting_for_peer" if it cannot end until the peer sends. */
+  /**
+   * Closes all streams, those whose response is incomplete ("unanswered"), or those that cannot end until the peer
+   * sends something ("waiting_for_peer").
+   */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
@@ -318,7 +321,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM without a stream id");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM with an invalid length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
-    // A reset after a complete response counts, too, because the request has cost as much CPU time.
+    // The reset counts even if the response is complete, because the request has cost as much CPU time.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;

@@ -51,7 +51,10 @@ export const MAX_FRAME_BYTES = 16_384;
 export const DEFAULT_WINDOW_BYTES = 65_535;
 /** Largest window (RFC 9113, 6.9.1). */
 export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
-/** Largest stream id. A GOAWAY with this id announces the end without refusing requests in flight (RFC 9113, 6.8). */
+/**
+ * Largest stream id. A GOAWAY with this id announces the end of the connection, but the agent still accepts requests
+ * that are in flight (RFC 9113, 6.8).
+ */
 export const LAST_STREAM_ID: number = 2 ** 31 - 1;
 
 /** Name of an error code for logs: "ENHANCE_YOUR_CALM", or its number if the RFC does not define it. */

@@ -8,12 +8,12 @@ import type { Http2Stream } from "./stream.ts";
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * Manages the flow-control windows for the data that the peer sends (decision 0016). A large window makes a single
- * upload a fifth faster, but many large windows could fill the memory. So the windows of a connection's large requests
- * together have a limit (`sharedWindowBytes`).
+ * Manages the flow-control windows for the data that the peer sends (decision 0016). All streams of a connection have
+ * windows of the same size, because HTTP/2 has one setting for all streams (RFC 9113, 6.9.2).
  *
- * All streams of a connection have windows of the same size, because HTTP/2 has one setting for all streams (RFC 9113,
- * 6.9.2).
+ * The window size depends on how many requests are large (LARGE_REQUEST_BYTES). If only one is, a large window makes
+ * this upload a fifth faster. But many large windows could fill the memory, so the windows of all large requests
+ * together have a limit (`sharedWindowBytes`).
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -25,8 +25,8 @@ export class ReceiveWindows {
   /** Initial stream window in the last SETTINGS frame that announced one. */
   #announcedBytes: number;
   /**
-   * Stream window in effect. A larger window takes effect when it is announced, a smaller one when the peer
-   * acknowledges it.
+   * Size of a stream's window that is in effect. A larger size takes effect when the agent announces it. A smaller size
+   * takes effect when the peer acknowledges it.
    */
   streamBytes: number;
   /** Callbacks for SETTINGS that the peer has not acknowledged yet, oldest first. */
@@ -52,8 +52,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Call it when received bytes were read or discarded. Once they amount to half of the connection's window, a
-   * WINDOW_UPDATE lets the peer send as many bytes again.
+   * Call it when received bytes were read or discarded. When the sum of these bytes is half of the connection's window,
+   * sends a WINDOW_UPDATE, so that the peer may send as many bytes again.
    */
   free(sizeBytes: number): void {
     this.#unannouncedBytes += sizeBytes;
@@ -121,14 +121,18 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // The bytes that were already read may be half of a smaller window. A WINDOW_UPDATE is then due.
+      // If the window has become smaller, the bytes read since the last WINDOW_UPDATE may now be half of it, so that
+      // the next WINDOW_UPDATE is due.
       this.#open(stream);
     }
   }
 
   /**
-   * Returns the next window of a large request. If the windows of all large requests would together exceed the shared
-   * limit, it shrinks. It grows only if twice as many requests would fit, so that it does not oscillate.
+   * Returns the next window size. It is the present size, except in two cases:
+   *
+   * - It shrinks if the windows of all large requests would together exceed the shared limit.
+   * - It grows if the windows of twice as many large requests would still fit. With less room it does not grow, so that
+   *   it does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

@@ -64,7 +64,10 @@ export class Sender {
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }
 
-  /** Whether the stream can end only after the peer has sent more: the rest of its request, or a WINDOW_UPDATE. */
+  /**
+   * Whether the stream can only end after the peer has sent something: the rest of the request, or a WINDOW_UPDATE that
+   * the rest of the response needs.
+   */
   needsPeer(stream: Http2Stream): boolean {
     if (!stream.remoteEnded) return true;
     return stream.queuedBytes > 0 && Math.min(this.#windowBytes, stream.sendWindowBytes) <= 0;
@@ -94,8 +97,8 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // If the stream can send more, `#sendRound` adds it at the end of the set. This loop then reaches it after all
-      // others.
+      // If the stream can send more, `#sendRound` adds it to the set again. It is then the last one, so this loop
+      // reaches all other streams before it.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

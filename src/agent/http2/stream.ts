@@ -47,16 +47,17 @@ interface Queued {
 /**
  * A request and its response. Each of them ends independently (RFC 9113, 5.1, without the states of pushed streams):
  *
- *     HEADERS ──► open ──────────── remoteEnded ──────► half-closed (remote)
- *                  │                                           │
- *                  │ end(): `ended`, and all is written        │ end(): `ended`, and all is written
- *                  ▼                                           ▼
- *            reset with NO_ERROR: the client          ──────► closed ◄── reset() by us, RST_STREAM by the
- *            need not finish its request                                 client, end of the connection: from any state
+ *     open ────── the client has sent the complete request: `remoteEnded` ─────► half-closed (remote)
+ *      │                                                                          │
+ *      │ end(), and all is written                                                │ end(), and all is written
+ *      ▼                                                                          ▼
+ *     reset with NO_ERROR: the client need not finish its request ─────────────► closed
  *
- * Between end() and the last written byte, the response waits for the client's window: it is `ended`, but not yet
- * `closed`. The consumer's `closed` is called once, with the error code. A stream can be paused and resumed until
- * then.
+ * From any state, a stream becomes `closed` by reset(), by RST_STREAM of the client, and by the end of the connection.
+ *
+ * After end(), the response is `ended`. The stream becomes `closed` only when all bytes are written, for which it may
+ * have to wait for the client's window. When the stream becomes `closed`, the consumer's `closed` is called once, with
+ * the error code. Until then, the stream can be paused and resumed.
  */
 export class Http2Stream {
   readonly id: number;
@@ -104,8 +105,9 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream` they are the whole response, and the request counts as
-   * open until they are sent. So a client that does not read its responses reaches the limit of open requests.
+   * Sends the header fields of the response. With `endStream`, these fields are the whole response. The request then
+   * counts as open until the fields are sent, so a client that does not read responses reaches the limit of open
+   * requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
@@ -130,8 +132,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops the queued writes, except a write that is partly in the output: the peer could not parse the stream without
-   * the rest. Returns the size of the kept write's memory.
+   * Drops the queued writes. If a part of a write is already in the output, the rest of this write is kept, because the
+   * peer could not parse the response without it. Returns the size of the memory that the kept rest occupies.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));

@@ -91,7 +91,7 @@ export class ThrottledInput {
     this.#events = events;
   }
 
-  /** Reads the socket from now on until it is closed. An owner that reads the socket itself calls `add` instead. */
+  /** Starts reading the socket. Do not call it if the owner reads the socket and passes the bytes to `add`. */
   start(): void {
     receiveAll(this.#socket, (bytes) => this.add(bytes));
     this.#socket.once("end", () => this.endInput());
@@ -109,7 +109,7 @@ export class ThrottledInput {
       return;
     }
     this.#held.push(Buffer.from(bytes));
-    // The original bytes may contain a token. They are overwritten, so that the copy is the only one.
+    // The original bytes may contain a token, so they are overwritten. Only the copy is left.
     bytes.fill(0);
     this.#socket.pause();
     this.#limits.queue.enqueue(this);
@@ -141,7 +141,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // A readSlice() that is parsing a slice calls #resume itself.
+    // If this is called while readSlice() parses a slice, readSlice() then calls #resume.
     if (!this.#reading) this.#resume();
   }
 

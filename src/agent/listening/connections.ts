@@ -42,8 +42,8 @@ export class AcceptedConnection implements Connection {
   /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /**
-   * Whether a call of this connection was admitted. A new connection may then replace it only if its client has been
-   * silent for at least `evictAfterSilentMs`.
+   * Whether a call of this connection was admitted. If so, the connection is protected: it loses its place only if its
+   * client has been silent for at least `evictAfterSilentMs`.
    */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
@@ -65,7 +65,7 @@ export class AcceptedConnection implements Connection {
     socket.on("error", () => {});
   }
 
-  /** Whether the connection came over vsock. Only the host can have such a connection. */
+  /** Whether the connection came over vsock, and so from the host: all other vsock connections are refused. */
   get isVsock(): boolean {
     return this.peer.address.startsWith("vsock:");
   }
@@ -143,18 +143,22 @@ const LINES_PER_SECOND = 2;
 const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
- * Accepts a bounded number of connections of a listener. The first `limit` connections have a place; further ones are
- * surplus connections. At its first admitted call, a surplus connection takes a place. If no place is free, the first
- * possible rule applies:
+ * Accepts a bounded number of connections of a listener. The first `limit` connections get a place. Further connections
+ * are surplus connections, which have no place. When a call of a surplus connection is to be admitted, the connection
+ * needs a place. The first rule that applies decides:
  *
- * - A connection without an admitted call becomes a surplus connection, and gives up its place.
+ * - If a place is free, the connection takes it.
+ * - If another connection has a place but no admitted call, that connection gives up its place and becomes a surplus
+ *   connection.
  * - The connection whose client has been silent for the longest time is closed, if this time is at least
- *   `evictAfterSilentMs`.
+ *   `evictAfterSilentMs`. The surplus connection takes its place.
  * - Otherwise the call is refused.
  *
- * If the limit of surplus connections is reached too, each new connection closes another one: a connection that could
- * lose its place, or else the oldest surplus connection. So a peer that cannot make calls (such as the workload) cannot
- * lock out the node agent. Clients that connect at the same time do not close each other's handshakes.
+ * When all places are taken and the limit of surplus connections is reached, too, each new connection closes another
+ * one: a connection that could lose its place, or else the oldest surplus connection.
+ *
+ * So a peer that cannot make calls (such as the workload) cannot lock out the node agent. Clients that connect at the
+ * same time do not close each other's handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -180,7 +184,8 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // A failed accept(2) does not end the listener. For errors of bind(2) and listen(2), listenTcp throws.
+    // This event reports errors of accept(2), bind(2) and listen(2). After a failed accept(2), the server still
+    // listens. The other errors are not logged here, because listenTcp throws them.
     this.server.on("error", (error) => {
       if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
     });
@@ -283,8 +288,9 @@ export class Acceptor {
   }
 
   /**
-   * Returns the set to which the caller must add a new connection: `#open` below the limit, otherwise `#surplus`. If
-   * both are full, first closes another connection. Returns undefined if the new connection must be refused.
+   * Returns the set to which the caller must add a new connection: `#open` if it has room, otherwise `#surplus`. If
+   * both are full, makes room by closing another connection. If none may be closed, returns undefined: the caller must
+   * refuse the new connection.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;
@@ -307,7 +313,7 @@ export class Acceptor {
     connection.closing();
   }
 
-  /** Returns the connection that a new connection may replace, and the reason for the log. */
+  /** Returns the connection that must make room for another one, and why (for the log). Undefined if there is none. */
   #replaceable(): readonly [connection: AcceptedConnection, why: string] | undefined {
     const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
     let silent: AcceptedConnection | undefined;
@@ -344,9 +350,9 @@ export class Acceptor {
   };
 
   /**
-   * Logs `accept_failed` when connections arrive while the agent has no free descriptor. libuv closes such connections
-   * at once, and Node emits no event. The watch duplicates the listening descriptor, so the socket stays open until the
-   * watch is stopped.
+   * Logs `accept_failed` when connections arrive while the agent has no free descriptor. This needs a watch, because
+   * libuv closes such connections at once and Node emits no event. The watch uses a duplicate of the listening
+   * descriptor, so the listening socket stays open until the watch is stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;

@@ -6,7 +6,7 @@ import { listeningHandle } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeDirectory } from "../../shared/make-directory.ts";
 
-/** If connecting to a socket takes longer than this, the process that listens on the socket counts as alive. */
+/** Limit for the time of a test connection to a socket. Above it, a process is assumed to listen on the socket. */
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
@@ -49,9 +49,11 @@ export async function checkUnix(path: string): Promise<void> {
 }
 
 /**
- * A temporary path to bind, which the agent then renames. When a server closes, Node removes the path that it bound,
- * even if that path belongs to another process by then. Returns `path` if the temporary path would be too long. A
- * random name of node:crypto would delay the workload by 4 ms.
+ * Returns a temporary path to bind, which the caller then renames to `path`. The server must not bind `path` itself:
+ * when a server closes, Node removes the path that it bound, even if another process uses this path by then. Exception:
+ * if the temporary path would be too long, returns `path`.
+ *
+ * Math.random is used because a random name of node:crypto would delay the workload by 4 ms.
  */
 function temporaryPath(path: string): string {
   const temporary = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);

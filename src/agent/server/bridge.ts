@@ -35,8 +35,8 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // Errors of sending to the agent are ignored. If the connection is lost, receiving fails, too. Otherwise the agent
-    // has sent all its output.
+    // Errors of sending to the agent are ignored. Either the connection is lost, and receiving fails, too. Or the agent
+    // has closed the connection after sending all its output.
     sent.catch(() => undefined);
     // A serial port closes in both directions at once, so the end of the input also ends the bridge. Later output would
     // wait for the next host that opens the port.

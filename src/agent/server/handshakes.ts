@@ -10,7 +10,7 @@ export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
   readonly #linger = new FailedHandshakeLinger();
-  /** The credentials that have replaced those of the agent's start; undefined if there are none. */
+  /** The credentials of the last `setCredentials`; undefined before the first call. */
   #renewed: TlsMaterial | undefined;
 
   /** @param secured is called for each completed handshake, with the connection and its TLS socket */

@@ -38,13 +38,13 @@ export interface ManagementServerOptions {
   readonly log: Log;
   readonly clock: Clock;
   /**
-   * Detects connections that are lost because the agent has no free descriptor. If undefined, lost connections are not
-   * logged.
+   * Detects connections that the agent cannot accept because it has no free descriptor. If undefined, such lost
+   * connections are not logged.
    */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Detects lost TCP peers while sent data is unacknowledged, when the kernel sends no keepalive probes. If undefined,
-   * only keepalive detects lost peers.
+   * Returns for how long a TCP peer has not acknowledged sent data. This detects lost peers for which the kernel sends
+   * no keepalive probes, because data is unacknowledged. If undefined, only keepalive probes detect lost peers.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;
@@ -56,8 +56,9 @@ export interface ServerLimits {
   readonly connections: number;
   /** Deadline for the TLS handshake, and then again for the headers of the first request. */
   readonly handshakeTimeoutMs: number;
-  /** Interval of PINGs. A new client may replace a connection whose PING was not answered for `evictAfterSilentMs`. */
+  /** Interval of PINGs. A client that does not answer its PING counts as silent. */
   readonly pingIntervalMs: number;
+  /** A connection whose client is silent for this long may be replaced by the connection of another client. */
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
   /** Number of bytes that a connection may send before its first admitted call. */
@@ -92,17 +93,20 @@ type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
 /**
- * Largest write to a vsock socket, in bytes. Kernels since 6.17, and patched stable kernels, pass more than 32 KiB to
- * the device in several buffers. Some devices use only the first buffer or mix up the buffers: vhost-device-vsock 0.3.0
- * (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
+ * Largest write to a vsock socket, in bytes. Larger writes than 32 KiB are not safe: kernels since 6.17, and patched
+ * stable kernels, pass them to the device in several buffers. These devices use only the first buffer, or mix up the
+ * buffers:
+ *
+ * - vhost-device-vsock 0.3.0 (virtio-vsock's packet.rs)
+ * - Firecracker before 1.14 (#5485)
  */
 const VSOCK_WRITE_BYTES = 16 * 1024;
 
 const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connection, connection.socket);
 
 /**
- * Serves GuestAgent to the node agent over TCP with mutual TLS, vsock, and a unix socket. During its handshake, a
- * connection is ended with `AcceptedConnection.drop`; after that, by its `Http2Connection`.
+ * Serves GuestAgent to the node agent over TCP (with mutual TLS), over vsock, and over a unix socket. During the
+ * handshake of a connection, `AcceptedConnection.drop` ends it. After the handshake, its `Http2Connection` ends it.
  */
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
@@ -155,9 +159,10 @@ export class ManagementServer {
   }
 
   /**
-   * Serves an in-memory stream, for a warm-up. Nothing outside the process can reach it.
+   * Serves a stream in memory, for a warm-up. Nothing outside the process can reach the stream.
    *
-   * @param tls the TLS socket over the stream, after its handshake, and the certificate that counts as the client's
+   * @param tls `server` is the TLS socket over the stream, whose handshake must be complete. `certificate` is used in
+   *   place of a client certificate. Without `tls`, the stream carries HTTP/2 directly.
    */
   serveInMemory(stream: Duplex, tls?: { server: TLSSocket; certificate: PeerCertificate | undefined }): void {
     const acceptor = this.#acceptor("memory", (serve) => (connection) => {

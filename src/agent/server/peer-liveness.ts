@@ -81,8 +81,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // On a connection that was idle, the last acknowledgement may be an hour old. So only the time after the first
-    // check counts.
+    // If the connection was idle, the last acknowledgement may be an hour old, although the peer is not lost. So the
+    // time before the first check does not count.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

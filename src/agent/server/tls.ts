@@ -9,8 +9,8 @@ import { errnoOf } from "../../shared/errors.ts";
  *
  * Session tickets are off, because any holder of a ticket could resume the session, even with a clone of this guest.
  *
- * A client without a valid certificate gets a TLS alert before any HTTP/2 frame (internals/handshakes.c). If a frame
- * came first, gRPC clients would not report the alert, but reconnect until the deadline of their call.
+ * A client without a valid certificate gets a TLS alert, and no HTTP/2 frame before it (internals/handshakes.c). After
+ * a frame, gRPC clients would not report the alert, but would reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {

@@ -57,12 +57,12 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 }
 
 /**
- * Loads the code for a connection and its first calls, so that the first client does not have to wait for this. Makes a
- * TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Never rejects. Resolves within five
- * seconds (or `limitMs`), plus at most a second for closing the streams.
+ * Loads the code for a connection and its first calls, so that the first client does not have to wait for this. To load
+ * it, makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Never rejects. Resolves
+ * within five seconds (or `limitMs`), plus at most a second for closing the streams.
  *
- * @param server is used only by this warm-up (see `serverInMemory`). If the warm-up rehearses the calls after a
- *   restore, its router must not start commands or run real restore steps.
+ * @param server serves only this warm-up (see `serverInMemory`). With `isRehearsal`, the warm-up makes the calls of a
+ *   restore, so the server's router must not start commands or run real restore steps.
  */
 export async function warmUp(
   server: ManagementServer,
@@ -83,8 +83,8 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // The restore steps end all other connections. The rehearsal opens a second connection, so that this code runs,
-      // too.
+      // A restore ends all connections except the one that called it. The rehearsal opens a second connection, so that
+      // the code that ends connections runs, too.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
@@ -117,7 +117,8 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The client side sends no certificate, because the agent has none that the configured CA has issued.
+  // The agent has no client certificate of the configured CA. So the client side sends no certificate, and the server
+  // side does not require one.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });
