@@ -78,7 +78,7 @@ export interface Sockets {
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
    * Connects to a unix stream socket. If this process itself listens on that socket, resolves with "own", whatever path
-   * leads to it. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
+   * refers to it. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**

@@ -36,17 +36,14 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "EST
  *                 ▲              └─► missing ─► (tick) ─► gone, if an event has explained it
  *                 └───────────────────────────────┘ otherwise; missing again: rescan
  *
- * A check has one of these results:
- *
  * - A directory that was not watched: it is watched now, and the paths of its subdirectories are checked next.
  * - A directory that was already watched at another path: it was moved, so the other path is checked again.
  * - No directory: an event explains this, but may still be queued. After the queued events were read (`tick`), the path
  *   is checked again, unless one of the events has removed it. If it is missing again, a rescan is reported.
  *
- * No event is processed between the start of checks (`next`) and their results (`found`, `failed`).
- *
- * If the kernel drops events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again. At the
- * end of the round, the directories that no check has found are forgotten.
+ * No event is processed between the start of checks (`next`) and their results (`found`, `failed`). If the kernel drops
+ * events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again. At the end of the round, the
+ * directories that no check has found are forgotten.
  */
 export class WatchedTree {
   readonly #parts: WatchedTreeParts;

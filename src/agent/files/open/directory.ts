@@ -161,7 +161,7 @@ export class OpenDirectory implements AsyncDisposable {
 
   /**
    * Whether a lookup must fail at each mount point. Once `findMounts` has found the mounts, this is true for an
-   * operation that names no mount, because a symbolic link on its path could lead into a mount that hangs.
+   * operation that names no mount, because a symbolic link on its path could enter a mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -71,7 +71,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
 
 /*
  * Creates an entry. Call complete_entry first. For a file, returns its descriptor: the file has no name, or only the
- * temporary one, until commit_entry gives it its name. For any other entry, returns 0.
+ * temporary one, until commit_entry assigns its name. For any other entry, returns 0.
  */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 

@@ -45,7 +45,7 @@ static void on_events(uv_poll_t *poll, int status, int events) {
   struct fd_watch *watch = poll->data;
   /*
    * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The owner
-   * is told that it can read and write, because its next read or write returns the error.
+   * gets readable and writable, because its next read or write returns the error.
    */
   if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
   if (watch->delay_ms == 0) {

@@ -89,7 +89,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 
 /*
  * Syncs the file system of the last entry, except if the caller syncs this file system at the end. The caller misses a
- * file system, for example, if a symbolic link in the tree leads to it.
+ * file system, for example, if a symbolic link in the tree refers to it.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
