@@ -280,7 +280,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // Ends the call's user activity now or, if a restore has happened since the call attached, at that restore.
+    // Ends the call's user activity. If a restore has happened since the call attached, the activity ended then.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;

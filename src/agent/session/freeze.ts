@@ -97,8 +97,8 @@ type State =
        */
       keptForFiles: boolean;
       /**
-       * Whether the last RunRestoreDuties call found an invalid spec file. Always false while `keptForFiles` is false,
-       * because such a call thaws the session in spite of the file.
+       * Whether the last RunRestoreDuties call found an invalid spec file. If `keptForFiles` is false, a call with an
+       * invalid file thaws the session, so this is false too.
        */
       specRefused: boolean;
     };

@@ -115,7 +115,7 @@ export class PortWatch {
   }
 
   /**
-   * Resolves with an address on which a server listens on the port, but which tunnels do not reach. Undefined if there
+   * Resolves with the address of a server that listens on the port, but not where tunnels reach it. Undefined if there
    * is none, or if the kernel does not list listeners. Uses a new poll of all listeners, however many there are.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {

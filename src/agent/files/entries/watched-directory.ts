@@ -67,7 +67,7 @@ export class WatchedDirectory {
     this.parent = undefined;
   }
 
-  /** Sets what the next check reports, but never lowers the level. */
+  /** Raises the level of what the next check reports; never lowers it. */
   reportAtLeast(report: Report): void {
     if (this.report === undefined || REPORTS.indexOf(report) > REPORTS.indexOf(this.report)) this.report = report;
   }

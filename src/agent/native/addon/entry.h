@@ -50,7 +50,7 @@ int fail_at(int step);
 /* Whether the last failure had this error and happened at this step (fail_at). */
 bool has_failed_at(int step, int error);
 
-/* The directory in which entries are created, and the way in which files in it are created. */
+/* The directory in which entries are created, and whether it allows files without a name. */
 struct place {
   int directory;
   struct stat seen;

@@ -63,9 +63,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // Ended processes matter only if the ancestor may have reaped one of them. If it slept during the whole scan, it
-    // has reaped none, so they are dropped. Otherwise every scan would report some in a guest in which processes start
-    // and exit all the time.
+    // Ended processes matter only if the ancestor may have reaped one of them. If the ancestor slept during the whole
+    // scan, it has reaped none, and the ended processes are dropped. Without this, every scan would report some in a
+    // guest in which processes start and exit all the time.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }
