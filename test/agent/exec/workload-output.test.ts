@@ -147,8 +147,8 @@ describe("the workload's output, kept", () => {
   it("a reader of workload output fails if it sends anything but acknowledgements", async () => {
     await using agent = await keeping("exec sleep 1000");
     const frames: [Parameters<ExecStream["send"]>[0], RegExp][] = [
-      [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*which shares the agent's standard input/],
-      [{ case: "stdinClose", value: {} }, /^stdin_close .*which shares the agent's standard input/],
+      [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*the workload shares the agent's standard input/],
+      [{ case: "stdinClose", value: {} }, /^stdin_close .*the workload shares the agent's standard input/],
       [{ case: "resize", value: { cols: 80, rows: 24 } }, /^resize .*no terminal/],
       [{ case: "signal", value: { number: 15 } }, /^signal .*kill\(1\) with the pid/],
       [{ case: "forget", value: {} }, /^forget .*Lifecycle\.Stop/],
