@@ -188,8 +188,8 @@ const TOKEN_LIMIT_BYTES = 4096;
 
 /**
  * Returns why a value cannot be a token, or undefined if it can. The contract defines no format, so any gRPC metadata
- * value without spaces is accepted (gRPC over HTTP/2, "ASCII-Value"). There is no minimum length, because a long token
- * may be weak too.
+ * value without spaces is accepted (gRPC over HTTP/2, "ASCII-Value"). Short values are accepted, because the length of
+ * a token does not say whether it is random.
  */
 function tokenProblem(token: Buffer): string | undefined {
   if (token.length === 0) return "is empty";

@@ -35,8 +35,8 @@ export interface AllowanceOptions {
  */
 export interface Share {
   /**
-   * Sets the amount, such as the number of bytes that a call has in memory. 0 returns everything. If there is no room,
-   * changes nothing and throws the error that the option `refusal` creates.
+   * Sets the amount, such as the number of bytes that a call has in memory. 0 returns everything. If the amount does
+   * not fit, changes nothing and throws the error that the option `refusal` creates.
    */
   set(amount: number): void;
   progress(): void;

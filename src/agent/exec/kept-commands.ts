@@ -106,7 +106,7 @@ export class KeptCommands {
    * Finds a command by its name and id. If the command is still being started, waits until it runs.
    *
    * @param execId the id of the command, or empty for the command that currently has the name
-   * @throws AgentError NOT_FOUND (EXEC_UNKNOWN) if there is no such command or its start failed; or the signal's reason
+   * @throws AgentError NOT_FOUND (EXEC_UNKNOWN) if the command is unknown or its start failed; or the signal's reason
    */
   async find(name: string, execId: string, signal: AbortSignal): Promise<KeptCommand> {
     const holder = this.#slots.get(name);

@@ -222,7 +222,7 @@ export interface Processes {
   /**
    * Starts a child. Never blocks the event loop, even if a file system hangs.
    *
-   * - If the start fails, rejects with SpawnError, and there is no child.
+   * - If the start fails, rejects with SpawnError. No child is left then.
    * - If the signal is aborted during the start, kills the child and rejects with SpawnAborted. The child may still be
    *   alive then if it hangs in the kernel.
    */
