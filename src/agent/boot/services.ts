@@ -206,8 +206,8 @@ function buildRestore(
 }
 
 /**
- * Rehearses a restore over in-memory connections. Uses its own hooks, freeze and commands, so that the guest does not
- * change.
+ * Rehearses a restore over in-memory connections. It has hooks, commands and a session freeze of its own, so that the
+ * guest does not change.
  */
 function rehearseRestore(
   { clock, sessionClock }: Platform,

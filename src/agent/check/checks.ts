@@ -1,7 +1,7 @@
 import type { GuestFacts } from "../domain/index.ts";
 import { wrap } from "../../shared/text.ts";
 
-/** Whether the guest has one feature that the agent can use, such as cgroups. */
+/** The result for one feature that the agent can use, such as cgroups. */
 export interface Check {
   readonly name: string;
   /** False if the guest lacks the feature. The agent still works, but can do less. */

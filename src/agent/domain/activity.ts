@@ -137,9 +137,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they set the clock. The clock then still shows the time of the
-   * snapshot. If any call is attached, records this time as user activity. The restore steps end the attached calls
-   * later, but their end does not count as user activity.
+   * Call it when the restore steps begin, before they set the clock. If any call is attached, the time of the snapshot,
+   * which the clock still shows, becomes the time of the last user activity. The restore steps later end the attached
+   * calls; this does not count as user activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();

@@ -183,8 +183,8 @@ export class Exec {
   }
 
   /**
-   * Ends the process trees of all commands. Resolves when the exit of each command, and of an ended workload, was sent
-   * to its client.
+   * Ends the process trees of all commands. Resolves when each client has been sent the exit of its command. If the
+   * workload has already ended, also waits until its exit has been sent.
    */
   async terminateAll(): Promise<void> {
     for (const command of this.#commands.keys()) command.endBy("tree", TERMINATE);

@@ -3,8 +3,8 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 /** Size of the scratch buffer: room for a few small responses, or for the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output. It is never modified: the first chunk of an output comes with a new list. A
- * push to the empty list would make V8 reserve room for 17 elements.
+ * The chunk list of every empty output. It is never modified: with the first chunk, an output gets a list of its own.
+ * That list is made of one element, because V8 reserves room for 17 elements when it appends to an empty list.
  */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];

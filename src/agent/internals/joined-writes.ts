@@ -6,8 +6,8 @@ const BUFFER_BYTES = 384 * 1024;
 /** The buffer of the last joined write. The reference is weak, so that an idle agent does not keep the buffer. */
 let spare: WeakRef<Buffer> | undefined;
 /**
- * Whether a write is using the buffer. There is only one: with a buffer for each write, 64 concurrent downloads lost a
- * fifth of their throughput.
+ * Whether a write is using the buffer. All writes share this buffer: with a buffer for each write, 64 concurrent
+ * downloads lost a fifth of their throughput.
  */
 let isLent = false;
 

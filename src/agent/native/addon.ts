@@ -308,11 +308,11 @@ export interface Addon {
   /** Returns the pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * If sent data should have been acknowledged, returns the milliseconds since the last acknowledgement by the peer's
-   * kernel (TCP_INFO of tcp(7)). Otherwise returns:
+   * Says for how long the peer's kernel has not acknowledged sent data (TCP_INFO of tcp(7)):
    *
-   * - 0: all data is acknowledged
-   * - 1: data waits only because the peer's window is closed
+   * - 0: the kernel has acknowledged all data
+   * - 1: data is unsent only because the peer's window is closed
+   * - otherwise: milliseconds since the last acknowledgement
    */
   unacknowledgedMs(fd: number): number;
   /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */

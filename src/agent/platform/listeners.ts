@@ -137,8 +137,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields undefined once, and then the number of each descriptor of the process. Because of the undefined, a process
- * whose descriptors cannot be read still counts towards the caller's limit.
+ * Yields the number of each descriptor of the process. Before these, yields undefined once, because the caller counts
+ * what is yielded: a process whose descriptors cannot be read must count too.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

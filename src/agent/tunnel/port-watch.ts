@@ -103,8 +103,8 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // If calls only watch ports, the pause between two polls is long (PORT_WATCH_POLL_MS). This call waits for a port,
-    // so the next poll must not wait for the end of that pause.
+    // As long as no call waits for a port, the pause between two polls is long (PORT_WATCH_POLL_MS). Now a call waits,
+    // so this pause must not go on.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);

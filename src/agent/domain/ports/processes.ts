@@ -355,8 +355,8 @@ export interface ByteStore {
   readonly bytes: Uint8Array;
   readonly position: number;
   /**
-   * The source calls it after it has written `count` bytes at `position`, in the same tick of the event loop in which
-   * it called `room`.
+   * The source calls `filled` after it has written `count` bytes at `position`. Between `room` and `filled`, the source
+   * does not return to the event loop.
    */
   filled(count: number): void;
 }

@@ -9,10 +9,7 @@ import type { WriteRequest } from "./file-requests.ts";
  * 256 KiB or more (decision 0023).
  */
 const BATCH_BYTES = 512 * 1024;
-/**
- * Size of a batch while many files are being written: smaller, to save memory. For the same reason, no further piece is
- * then accepted until a full batch is written.
- */
+/** Size of a batch while many files are being written. A full batch is then written before the next piece is accepted. */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
 const BATCH_PIECES = 256;

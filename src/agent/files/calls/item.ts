@@ -67,7 +67,7 @@ export class Failures {
   }
 }
 
-/** Throws INVALID_ARGUMENT for an item that is invalid in any tree. No item of the same message is then written. */
+/** Throws INVALID_ARGUMENT for an item that no tree can have. The caller then writes no item of the message. */
 export function checkItem(item: TreeItem): void {
   const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))

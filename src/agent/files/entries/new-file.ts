@@ -11,7 +11,7 @@ import { ENTRY, type NewEntry, packEntry } from "./record.ts";
 /** Flags of makeEntry. NO_OTHERS: the name must be free or a regular file. EXCLUSIVE: the name must be free. */
 const NO_OTHERS = 1;
 const EXCLUSIVE = 2;
-/** Stages and flags of commitEntry. */
+/** Flags of commitEntry: APPLY, NAME and SYNC are stages. */
 const APPLY = 1;
 const NAME = 2;
 const SYNC = 4;

@@ -32,8 +32,8 @@ const NO_PATH = Buffer.alloc(0);
 export type ExactTimes = () => Promise<Buffer | number>;
 
 /**
- * Converts the result of Node's stat. Node rounds times more than 2^53 seconds before or after 1970. If there is such a
- * time, the times are taken from `exactTimes`.
+ * Converts the result of Node's stat. Node rounds a time that is more than 2^53 seconds before or after 1970. If one of
+ * the times is that far away, takes all times from `exactTimes`.
  */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;

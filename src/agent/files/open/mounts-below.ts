@@ -9,8 +9,8 @@ export interface MountBelow {
 }
 
 /**
- * The mounts that were below a directory when a call began. An operation on one of these mounts must name it. If the
- * operation hangs, the named mount then counts as hung, and not the file system of the directory.
+ * The mounts that were below a directory when a call began. An operation on one of them must have it as `mount`, so
+ * that a hang is attributed to this mount, and not to the file system of the directory.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];

@@ -25,8 +25,8 @@ export interface Work<Value> {
   readonly on: readonly Holdable[];
   readonly path?: FollowedPath;
   /**
-   * The mount at the name that the operation looks up. This mount may hang although the directory that contains the
-   * name does not.
+   * Set if the operation looks up the name of a mount point: the file system that is mounted there. It may hang
+   * although the file system of the parent directory does not.
    */
   readonly mount?: Mount | undefined;
   /** Whether the operation looks up a single name of a path. */

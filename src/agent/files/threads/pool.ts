@@ -95,8 +95,8 @@ export class ThreadPool {
   }
 
   /**
-   * Counts a slow operation as one on an extra thread, unless all extra threads are in use. It is then no longer
-   * counted in AT_ONCE, so another operation can start.
+   * Makes room for another operation: from now on, this slow operation occupies an extra thread instead of one of the
+   * AT_ONCE threads. Does nothing if all extra threads are in use.
    */
   releaseSlot(running: Running): void {
     running.isExtra ||= !this.isFull;

@@ -91,9 +91,9 @@ static int join_cgroup(struct spawn_job *job) {
 
 /*
  * Sets the priority and the OOM score of the child, which would otherwise be those of the agent. A vforked child has
- * its own score (fs/proc/base.c, __set_oom_adj). Failures are ignored, because a missing or unusual /proc must not
- * prevent the command. Exception: if the child is not permitted to write its score, the agent writes it after execve.
- * Before execve, root owns the child's files in /proc, because the agent is not dumpable.
+ * its own score (fs/proc/base.c, __set_oom_adj). The agent is not dumpable. Therefore root owns the child's files in
+ * /proc until execve, and an agent that is not root has to write the score after execve. All other failures are
+ * ignored, because a missing or unusual /proc must not prevent the command.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);

@@ -52,8 +52,9 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Keeps the previous slice for the agent's children, or 0 if it was the
- * kernel's default. The default can be read only after a reset, so the function first resets the slice.
+ * Gives the calling thread a short time slice. Stores the previous slice, which the agent's children get back; 0 means
+ * the kernel's default. The kernel reports its default only for a thread without a slice of its own, so the function
+ * first removes the thread's slice.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

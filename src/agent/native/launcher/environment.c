@@ -75,8 +75,8 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
      */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
     /*
-     * OpenSSL must not load the image's CA certificates, which the agent does not trust. So it gets the empty
-     * configuration file instead of them.
+     * The agent does not trust the image's CA certificates. OpenSSL gets the same empty file in their place, so that it
+     * loads no CA certificate.
      */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),
     entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),

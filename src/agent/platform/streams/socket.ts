@@ -22,8 +22,8 @@ const HELD_CHUNKS = 2;
 /** Largest number of bytes per read. With the header of its message, such a chunk fills whole HTTP/2 frames. */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large
- * one. It is below 64 KiB, because a chunk may be at most 64 KiB larger than the receiver's room.
+ * Smallest size of a read. A read may exceed the receiver's room, because a small frame takes as much CPU time as a
+ * large one. The receiver tolerates an excess of at most 64 KiB.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 

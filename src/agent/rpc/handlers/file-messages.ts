@@ -114,7 +114,7 @@ export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undef
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
 }
 
-/** Encodes a hole. The attributes are set if the file begins with this hole. */
+/** Encodes a hole. Pass the file's attributes if the hole is at the beginning of the file. */
 export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefined): Frame {
   const stat = attributes && statResponse({ attributes, linkTarget: undefined });
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));
