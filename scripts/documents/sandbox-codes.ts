@@ -5,7 +5,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
     "The node does not support the request. For example, the request needs mediated egress, a live snapshot or more resources than the host has, or the hypervisor is not installed or does not support the operation. This error also occurs if the daemon drops the tags of an instance, or if the kernel does not list the processor's feature flags.",
   SNAPSHOT_INVALIDATED:
-    "The image from which the snapshot was made is gone: the daemon has no ready image with its digest.",
+    "The daemon no longer has the image from which the snapshot was made, or this image is not ready.",
   BUNDLE_MISMATCH:
     "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
   AGENT_TOO_OLD:
