@@ -138,6 +138,28 @@ describe("guestctl cp", () => {
     );
   });
 
+  it("`cp -x` copies files with several names, also if one name is excluded", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("tree"));
+    await writeFile(directory.at("tree/a"), "shared");
+    for (const name of ["b", "c"]) await link(directory.at("tree/a"), directory.at(`tree/${name}`));
+    for (const options of [[], ["--exclude", "a"], ["--exclude", "b"]]) {
+      const names = ["a", "b", "c"].filter((name) => name !== options[1]);
+      const copied = directory.at(`copied${names.join("")}`);
+      const copy = await runGuestctl(["cp", "-x", ...options, `:${directory.at("tree")}`, copied], env);
+      assert.deepEqual([copy.stderr, copy.exitCode], ["", 0]);
+      const archive = await runGuestctl(["cp", "-x", ...options, `:${directory.at("tree")}`, "-"], env);
+      assert.deepEqual([archive.stderr, archive.exitCode], ["", 0]);
+      const unpacked = directory.at(`unpacked${names.join("")}`);
+      await mkdir(unpacked);
+      await execa("tar", ["xf", "-", "-C", unpacked, "--strip-components=1"], { input: archive.stdout });
+      for (const place of [copied, unpacked]) {
+        assert.deepEqual((await readdir(place)).toSorted(), names);
+        for (const name of names) assert.equal(await readFile(`${place}/${name}`, "utf8"), "shared");
+      }
+    }
+  });
+
   it("`cp` archives contain owners, hard links and exact times", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("src"));

@@ -128,7 +128,7 @@ export const UPLOAD: Names<UploadOptions> = { ...WRITE_TREE, ...COPY, oneFileSys
 
 /** Options of `download`. */
 export interface DownloadOptions extends CopyOptions, PlaceOptions {
-  /** Descend into mount points below the directory. Default: true. */
+  /** Descend into mount points below the directory. Default: true. If false, hard links are kept. */
   readonly crossMounts?: boolean | undefined;
   /**
    * Called for each entry that could not be copied, as soon as its failure is known. Devices, FIFOs and sockets are

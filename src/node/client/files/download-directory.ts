@@ -165,7 +165,8 @@ async function attempt(
     umask,
     onFailure: failFast ? undefined : onFailure,
     keepExisting: keepExisting ? made : undefined,
-    missingFile: hardLinks ? missingFile : undefined,
+    // Without `crossMounts`, the agent always sends hard links.
+    missingFile: hardLinks || !crossMounts ? missingFile : undefined,
   };
   const others = withoutExcluded<ArchiveEntry>(tree, exclude);
   const filter = given && new CopyFilter(given);

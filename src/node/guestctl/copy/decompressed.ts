@@ -3,7 +3,7 @@ import * as zlib from "node:zlib";
 import { messageOf } from "../../../shared/errors.ts";
 import { CliError } from "../cli/index.ts";
 
-/** Creates a zstd decompressor. Undefined in Node before 22.15; the Node that guestctl is packaged with is newer. */
+/** Creates a zstd decompressor. Undefined in Node before 22.15. */
 const createZstdDecompress = Reflect.get(zlib, "createZstdDecompress") as (() => NodeJS.ReadWriteStream) | undefined;
 
 /** The first bytes of each compressed format, and what decompresses it: Node, or a command that the user must run. */

@@ -123,15 +123,16 @@ class ArchiveNames {
  */
 async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report, onBytes, options } = parts;
-  if (isGenerated(`${remote}/`)) {
+  const { exclude, followLinks, oneFileSystem } = options;
+  // With exclusions, the archive must have no hard links, because their first name may be excluded. With
+  // `oneFileSystem`, the stream of a tree always has hard links.
+  if (isGenerated(`${remote}/`) || (oneFileSystem && exclude.length > 0)) {
     yield* guestTree(parts, remote);
     return;
   }
   const onFailure = ({ name, errno }: LeftEntry): void =>
     report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
-  const { exclude, followLinks } = options;
-  const crossMounts = !options.oneFileSystem;
-  // With exclusions, no hard links are requested, because a hard link could refer to a name that is not in the archive.
+  const crossMounts = !oneFileSystem;
   const hardLinks = exclude.length === 0;
   const tree = client.files.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
   let isBegun = false;
