@@ -230,8 +230,7 @@ const STEPS: readonly Step[] = [
     shows: /rw-r-----[^]*^carried into the sandbox$/m,
   },
   {
-    title:
-      "Around a snapshot: the hook before it, then the session frozen; after the restore the duties, which thaw it",
+    title: "Around a snapshot: the hook runs, then the session is frozen; after the restore, the restore steps thaw it",
     line: "guestctl hook pre-snapshot --freeze 60s; guestctl restore --no-time; guestctl hook post-restore",
     shows: /^at rest$[^]*^entropy: +64 bytes mixed in/m,
   },

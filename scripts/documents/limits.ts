@@ -50,7 +50,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "arguments and variables of a command",
-    `A command has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}. In this sum, each argument or variable counts 9 bytes more than its length: 1 for its NUL and 8 for its pointer`,
+    `A request has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables; variables that the command inherits do not count. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}. In this sum, each argument or variable counts 9 bytes more than its length: 1 for its NUL and 8 for its pointer`,
   ],
   ["fields of a message", "A message has at most 1,024 fields; a message of WriteTree may have 16,384 fields"],
   [
@@ -58,7 +58,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${limits.FILE_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_FILE_CALL_LIMIT} may be on one connection`,
   ],
   [
-    "List and Remove calls at once",
+    "List, Remove, ReadTree and WriteTree calls at once",
     `${limits.DIRECTORY_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_DIRECTORY_CALL_LIMIT} may be on one connection`,
   ],
   [
@@ -154,7 +154,10 @@ export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[
   ["size of a message", bytes(MESSAGE_LIMIT_BYTES)],
   ["headers of a request", "8 KiB"],
   ["calls on a connection at the same time", "4 calls"],
-  ["calls that a client cancels by RST_STREAM", "a burst of 32 calls, and after that 1 call a second"],
+  ["calls that a client cancels by RST_STREAM", "a burst of 50 calls, and after that 5 calls a second"],
   ["empty frames", "a burst of 100 frames, and after that 10 frames a second"],
-  ["bytes read in one tick of the event loop", "2 KiB from each connection, and 8 KiB from all connections together"],
+  [
+    "bytes read in one tick of the event loop",
+    "8 KiB from all connections together, in turns of 2 KiB for each connection",
+  ],
 ];

@@ -76,7 +76,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   FRAME_ORDER: [
     ["INVALID_ARGUMENT"],
-    "The first frame is neither `start` nor `attach`, the request has a second `start`, or input follows the end of the input.",
+    "The client sent a message that is not allowed at this point of the call. For example, the first message is not `start`, `attach`, `header` or `open`, or input follows the end of the input.",
   ],
   INTERNAL: [["INTERNAL"], "The agent has a bug. The agent's log has details."],
   INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; `field` in the metadata names the field."],

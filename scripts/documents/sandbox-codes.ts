@@ -7,7 +7,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   SNAPSHOT_INVALIDATED:
     "The daemon no longer has the image from which the snapshot was made, or this image is not ready.",
   BUNDLE_MISMATCH:
-    "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
+    "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference, unless the daemon can no longer start the hypervisor.",
   AGENT_TOO_OLD:
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
   CPU_CLASS_MISMATCH: "The host's processor does not have the same feature flags as at the suspension.",
@@ -46,7 +46,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The daemon refused the token, or the token lacks a scope. The error's message names the missing scope, and its `nextStep` lists all required scopes.",
   INSUFFICIENT_RESOURCES: "The host does not have enough resources at the moment (409, 429).",
   SUBSTRATE_REFUSED: "The daemon answered 4xx.",
-  SUBSTRATE_FAILED: "The daemon answered 5xx, for example because its disk is full. The daemon's log says why.",
+  SUBSTRATE_FAILED:
+    "The daemon answered 5xx, but not 502 to 504, for example because its disk is full. The daemon's log says why.",
   ABORT_ERR:
     "The caller's `signal` was aborted. The error's `name` is `AbortError`, and its `cause` is the signal's reason.",
   OPERATION_TIMED_OUT: "The operation has not ended within its `requestTimeoutMs`.",

@@ -6,8 +6,8 @@ const MANIFEST = "package.json";
 const LOCK = "package-lock.json";
 const CHANGELOG = "CHANGELOG.md";
 const DOCUMENTS = ["*.md", "docs/**/*.md"];
-/** Names of build results in documents: archives, packages, images. */
-const ARTEFACT = /\b(guest-agent(?:-client)?[-:])(\d+\.\d+\.\d+)/g;
+/** The version in documents: in the names of archives, packages and images, and in the README's status. */
+const ARTEFACT = /\b(guest-agent(?:-client)?[-:]|\*\*Status:\*\* version )(\d+\.\d+\.\d+)/g;
 const NEWEST = /^## \[(\d[^\]]*)\](.*)$/m;
 /** The only release that has no date in the changelog. */
 const WITHOUT_DATE = "0.1.0";
