@@ -7,7 +7,7 @@ const LOCK = "package-lock.json";
 const CHANGELOG = "CHANGELOG.md";
 const DOCUMENTS = ["*.md", "docs/**/*.md"];
 /** The version in documents: in the names of archives, packages and images, and in the README's status. */
-const ARTEFACT = /\b(guest-agent(?:-client)?[-:]|\*\*Status:\*\* version )(\d+\.\d+\.\d+)/g;
+const ARTEFACT = /(\bguest-agent(?:-client)?[-:]|\*\*Status:\*\* version )(\d+\.\d+\.\d+)/g;
 const NEWEST = /^## \[(\d[^\]]*)\](.*)$/m;
 /** The only release that has no date in the changelog. */
 const WITHOUT_DATE = "0.1.0";
