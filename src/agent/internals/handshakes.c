@@ -42,9 +42,10 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates. OpenSSL parses them before it verifies them, and its own limit, 100 KiB, is too
- * high: one DER element can take a thousandth of the CPU time of a handshake, and one key a sixth. The limits here
- * suffice for three RSA-4096 certificates, which need at most 5 KiB and 330 elements.
+ * Limits for the certificates that a client sends. OpenSSL parses all of them before it verifies any. OpenSSL's own
+ * limit of 100 KiB is too high, because it permits many costly parts: one DER element can take a thousandth of the CPU
+ * time of a handshake, and one public key a sixth. The limits here suffice for three RSA-4096 certificates, which need
+ * at most 5 KiB and 330 elements.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -126,8 +127,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * This error means that the issuer has the CA's name but another key. OpenSSL would send the alert decrypt_error. The
-   * error that replaces it here makes OpenSSL send the alert unknown_ca.
+   * A signature failure means that the issuer has the CA's name but another key. OpenSSL would send the TLS alert
+   * decrypt_error. The error that is set here makes OpenSSL send the alert unknown_ca instead.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
@@ -154,7 +155,7 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
  * each. If the certificate is not DER (RFC 5280, 4.1), the result exceeds every limit.
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
-  /* Inside an extension value, its end; otherwise `end`. No DER element may extend beyond this address. */
+  /* Address that no DER element may exceed: the end of the extension value that is being parsed, or else `end`. */
   const unsigned char *value_end = end;
   size_t elements = 0;
   for (; end - at > 1; elements++) {

@@ -4,8 +4,7 @@
 #include <stdbool.h>
 
 /*
- * Whether handshakes.c rejects expired client certificates. OpenSSL's own check of times may be turned off only if it
- * does.
+ * Whether handshakes.c rejects expired client certificates. If it does not, OpenSSL's own check of times must stay on.
  */
 bool checks_expiry(void);
 

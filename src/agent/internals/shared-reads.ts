@@ -3,8 +3,8 @@ import type { Duplex } from "node:stream";
 /** Size of the buffer. It has room for several TLS records, or for the largest read without TLS. */
 const BUFFER_BYTES = 64 * 1024;
 /**
- * Largest size of a TLS record. Reads of this size or more are not overwritten after use, because only a large
- * transfer, such as an upload, has such reads.
+ * Largest size of a TLS record. Only smaller reads are overwritten after use, because they may contain secrets. A read
+ * of this size or more occurs only in a large transfer, such as an upload.
  */
 const RECORD_BYTES = 16 * 1024;
 

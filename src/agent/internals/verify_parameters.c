@@ -23,9 +23,10 @@ CALLS_OF_OPENSSL(RELAXING, can_relax)
 #define PARAMETERS "ssl_client"
 
 /*
- * Makes OpenSSL accept partial chains and ignore the validity times of certificates. Then only handshakes.c rejects
- * expired certificates, in every context that is created after agent_bound_handshakes. So this function fails with
- * ENOSYS if that function has not succeeded before. Node's own option allowPartialTrustChain has no effect on a server.
+ * Makes OpenSSL accept partial chains and ignore the validity times of certificates. Afterwards only handshakes.c
+ * rejects expired certificates, and only in contexts that are created after agent_bound_handshakes. So this function
+ * fails with ENOSYS unless agent_bound_handshakes has succeeded before. Node's own option allowPartialTrustChain is not
+ * used, because it has no effect on a server.
  */
 long agent_relax_certificate_checks(void) {
   if (!can_relax() || !checks_expiry()) return fail_with(ENOSYS);

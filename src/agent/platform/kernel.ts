@@ -27,9 +27,8 @@ function emptyUuidCache(): void {
 }
 
 /**
- * Takes all integers that Node has cached for randomInt(). Otherwise all clones of a snapshot would get the same
- * integers. Makes one call more than the cache has integers, because Node refills an empty cache only at the next
- * call.
+ * Calls randomInt() once for each integer that Node may have cached. Otherwise all clones of a snapshot would get the
+ * same integers. Then calls it once more, because Node refills an empty cache only at the next call.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");

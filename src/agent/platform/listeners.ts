@@ -29,9 +29,9 @@ export async function eachListener(take: (listener: Listener) => void): Promise<
 }
 
 /**
- * Reads the listening sockets of a table. The kernel lists them before the other sockets. If they do not fit in one
- * read(2), the table is read twice, because a socket that is closed between two reads can make the second read skip
- * another socket.
+ * Reads the listening sockets of a table, in which they come before all other sockets. If this takes several read(2)
+ * calls, the whole table is read a second time. The reason is that a read can skip a socket if another socket was
+ * closed since the previous read.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);
@@ -87,8 +87,9 @@ function placeOf(hex: string, family: 4 | 6): Pick<Listener, "family" | "address
   return { family, address, scope, isReached: LOOPBACK_REACHES.has(plain) };
 }
 
-/** Largest number of descriptors to examine for new sockets: in all, and per tick of the event loop. */
+/** Largest number of descriptors that one search for the holders of sockets examines. */
 const DESCRIPTORS_LIMIT = 32_768;
+/** Number of descriptors to examine per tick of the event loop. */
 const DESCRIPTORS_PER_TICK = 256;
 
 interface Held extends SocketHolder {
@@ -137,8 +138,8 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
 }
 
 /**
- * Yields the number of each descriptor of the process. Before these, yields undefined once, because the caller counts
- * what is yielded: a process whose descriptors cannot be read must count too.
+ * Yields undefined once, and then the number of each descriptor of the process. The caller limits how many values it
+ * takes. Because of the undefined, a process whose descriptors cannot be read also counts towards this limit.
  */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;

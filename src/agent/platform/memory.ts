@@ -134,8 +134,8 @@ export class MemoryKeeper {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // The pages must be released before the rehearsal, which loads some of them again: those that the calls after a
-    // restore need. The snapshot then contains these pages.
+    // The pages must be released before the rehearsal. The rehearsal then loads again only those pages that the first
+    // calls after a restore need, so that the snapshot contains these pages.
     this.#pages?.release();
     await rehearse();
     // The first call after a restore runs #resume(), so the rehearsal must run it, too. The timer that #resume() starts

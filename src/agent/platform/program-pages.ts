@@ -20,18 +20,18 @@ export class ProgramPages {
   }
 
   /**
-   * Turns off read-ahead for the agent's code until the first `release`. The launcher has already read the pages that a
-   * start needs; for any other page, the kernel would read up to 8 MB around it. Later, read-ahead must be on, because
-   * when memory is short, the kernel first evicts pages without read-ahead. In a test, this caused 8,000 reads instead
-   * of 60 (decision 0020).
+   * Turns off read-ahead for the agent's code until the first `release`. During the start, read-ahead is useless: the
+   * launcher has already read the pages that a start needs, and for any other page the kernel would read up to 8 MB
+   * around it. After the start, read-ahead must be on: when memory is short, the kernel first evicts pages without
+   * read-ahead. In a test, this caused 8,000 reads instead of 60 (decision 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**
-   * First removes from the page cache all pages that are not mapped, because they were not used since the last call.
-   * Then unmaps the other pages; each is mapped again when it is used. Takes some 5 ms.
+   * Removes from the page cache all pages that are not mapped, which means that they were not used since the last call.
+   * Then unmaps all other pages. When such a page is used again, the kernel maps it again. Takes some 5 ms.
    */
   release(): void {
     for (const file of this.#files()) this.#drop(file);

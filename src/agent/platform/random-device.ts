@@ -26,9 +26,9 @@ const USUAL_PLACES: RandomDevicePlaces = {
 };
 
 /**
- * Opens the kernel's random device for writing, or else a temporary device node. The image may have any file at the
- * path of the device, so links are not followed, a FIFO does not block, and only the real device is accepted. On
- * failure returns the errno of the first attempt.
+ * Opens the kernel's random device for writing: an existing device node, or else a temporary one. The image may have
+ * another file at the path of the device. So links are not followed, opening a FIFO does not block, and only the real
+ * device is accepted. If all attempts fail, returns the errno of the first one.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;

@@ -17,8 +17,8 @@ const OOM_SCORE_DISTANCE = 900;
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
 /**
- * Lowest score for a child. A process with -1000 is never killed, and if only such processes are left, the kernel
- * panics.
+ * Lowest score for a child. It is above -1000, because the kernel never kills a process with -1000, and panics if only
+ * such processes are left.
  */
 const LEAST_CHILD_SCORE_ADJ = -999;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
@@ -39,8 +39,9 @@ export interface ChildPriority {
 }
 
 /**
- * Lowers the agent's OOM score. Returns oom_score_adj for the workload: the original value, or a higher one if the
- * agent may not lower its own.
+ * Lowers the agent's OOM score, and returns oom_score_adj for the workload. Usually the workload gets the score that
+ * the agent had before the launcher or this function lowered it. If the agent may not lower its score, the workload
+ * gets a higher one instead.
  */
 function protectFromOomKiller(container: number | undefined): number | undefined {
   let own: number;
@@ -72,10 +73,10 @@ function raisePriority(): number | undefined {
 
 /**
  * Protects the agent from starvation, from the OOM killer, and from reads of its memory, as far as its privileges
- * allow. Call it once, early. Dumps are forbidden last, because /proc/self then belongs to root, and the agent may no
- * longer be able to change its OOM score.
+ * allow. Call it once, early. Forbids dumps last: this makes root the owner of /proc/self, so afterwards the agent may
+ * no longer be able to change its OOM score.
  *
- * @param containerOomScoreAdj the OOM score before the launcher changed it; undefined if the launcher did not change it
+ * @param containerOomScoreAdj oom_score_adj before the launcher lowered it; undefined if the launcher did not lower it
  */
 export function protectSelf(
   addon: Pick<Addon, "forbidDumps" | "shortenSlice">,

@@ -1,10 +1,8 @@
 import { Budget, type Clock, type Log } from "../domain/index.ts";
 
-/**
- * Number of uncaught errors that are tolerated in a burst, and per second. If there are more, they are assumed to occur
- * in a loop.
- */
+/** Number of uncaught errors that are tolerated in a short time. More are assumed to occur in a loop. */
 const ERRORS_BURST = 50;
+/** Number of further errors that are tolerated for each second that has passed. */
 const ERRORS_PER_SECOND = 1;
 
 /**

@@ -109,8 +109,8 @@ export class CgroupDirectory {
   members(limit: number): Set<number> {
     const found = new Set<number>();
     const add = (directory: CgroupDirectory): void => {
-      // A threaded cgroup lists threads, not processes. Its list contains each pid, because the id of a process is also
-      // the id of its first thread.
+      // In a threaded cgroup, cgroup.procs cannot be read, but cgroup.threads can. It contains the id of each process,
+      // because the first thread of a process has the same id as the process.
       const listed = directory.read("cgroup.procs") ?? directory.read("cgroup.threads") ?? "";
       for (const pid of listed.split("\n").map(Number)) if (pid > 0) found.add(pid);
     };

@@ -53,8 +53,9 @@ export class Cgroup extends CgroupDirectory {
 }
 
 /**
- * The process tree of a command: the processes in its cgroup, and those that are found by walking /proc. The walk is
- * needed if a privileged process leaves, changes or removes its cgroup, or if the kernel refuses an operation on it.
+ * The process tree of a command: the processes in its cgroup, and those that a search of /proc finds. The search is
+ * needed because a privileged process may leave, change or remove the cgroup, and because the kernel may refuse an
+ * operation on the cgroup.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;

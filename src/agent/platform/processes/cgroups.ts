@@ -32,7 +32,7 @@ export class Cgroups {
   #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
   /**
-   * Number of cgroups that were released after the last sweep, which has therefore not tried to remove them. They are
+   * Number of cgroups that were released since the last call of #sweep, which removes released cgroups. Their names are
    * at the front of `#toRemove`.
    */
   #newlyReleased = 0;
@@ -145,8 +145,9 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body must not become a function, because builds could then differ: the build runs the agent and caches the
-  // functions that have run, and this function would run only on a build machine with other agents.
+  // The body of this loop must not become a function, because the build runs the agent and caches each function that
+  // has run. This function would run only on a build machine on which other agents run, so builds on different machines
+  // could differ.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

@@ -129,7 +129,7 @@ function endFrom(peeked: number): ProcessEnd {
   return { code: 128 + status, signal: status, coreDumped: how === CLD_DUMPED };
 }
 
-/** Detects the exit of children, but does not reap them. On SIGCHLD, checks only those for which `of` was called. */
+/** Detects the exit of children, but does not reap them. On SIGCHLD, checks only children that were passed to `of`. */
 export class ChildEnds {
   readonly #addon: Addon;
   readonly #onEnded: (pid: number, end: ProcessEnd) => void;
@@ -166,8 +166,8 @@ export class ChildEnds {
   }
 
   /**
-   * The signal handler and the timer stay installed when no child is left. Installing them again for each command took
-   * longer than one run of #checkAll.
+   * The signal handler and the timer stay installed when no child is left, because installing both again for each
+   * command took longer than one run of the handler (#checkAll).
    */
   #listen(): void {
     if (this.#keepAlive === undefined) {

@@ -24,10 +24,10 @@ export interface DescendantScan {
 
 /**
  * Separates the descendants of one process, the ancestor, from all other processes. The ancestor is a subreaper: it
- * adopts all orphans among its descendants. Of each session only one process is checked, because all processes of a
- * session descend from its creator. The exception is the ancestor's own session, which the ancestor did not create: in
- * it, all processes are checked. Sessions save time, because reading a session id is ten times faster than reading a
- * parent.
+ * adopts all orphans among its descendants. All processes of a session descend from the process that created the
+ * session. So checking one process of a session suffices, except in the ancestor's own session: the ancestor did not
+ * create it, so each of its processes is checked. Sessions save time, because reading a session id is ten times faster
+ * than reading a parent.
  */
 export class Descendants {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
@@ -63,9 +63,9 @@ export class Descendants {
       descendants.delete(pid);
       others.add(pid);
     }
-    // Ended processes matter only if the ancestor may have reaped one of them. If the ancestor slept during the whole
-    // scan, it has reaped none, and the ended processes are dropped. Without this, every scan would report some in a
-    // guest in which processes start and exit all the time.
+    // Ended processes matter only if the ancestor may have reaped one of them. An ancestor that slept during the whole
+    // scan has reaped none, so the ended processes are dropped. Otherwise every scan of a guest in which processes
+    // start and exit all the time would report ended processes.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants, others, ended };
   }

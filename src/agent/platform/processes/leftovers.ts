@@ -52,7 +52,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
     return eventually(limitMs, () =>
       this.#with((cgroup) => {
         if (isEmpty(cgroup)) return true;
-        // Sends no signal. This call only records the processes, before they are killed.
+        // Only records the processes, before they are killed. Sends them no signal.
         this.#send(cgroup, []);
         // Killing the whole cgroup fails if a privileged command has made the cgroup threaded.
         if (cgroup.holdsAgent() || !cgroup.kill()) this.#send(cgroup, [SIGKILL]);
@@ -65,8 +65,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
     const listed = others(cgroup);
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
     if (typeof rows === "number") return;
-    // The members are read again after their /proc rows. If a pid is still a member, its row belongs to that member,
-    // not to another process that has reused the pid.
+    // A member may end before its row is read from /proc, and another process may get its pid. So the members are read
+    // again after the rows, and rows of pids that are no longer members are ignored.
     const members = others(cgroup);
     for (const { pid, start } of rowsOf(rows)) {
       if (!members.has(pid)) continue;
@@ -76,8 +76,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
   }
 
   /**
-   * Passes the opened cgroup to `use`, and returns whether `use` returned true. If the cgroup was removed, returns true
-   * without calling `use`; if it cannot be opened now, returns false.
+   * Opens the cgroup, passes it to `use`, and returns whether `use` returned true. If the cgroup cannot be opened, does
+   * not call `use`: returns true if the cgroup was removed, otherwise false.
    */
   #with(use: (cgroup: Cgroup) => boolean | void): boolean {
     const cgroup = this.#reopen();
@@ -90,7 +90,10 @@ export class CgroupLeftovers implements LeftoverProcesses {
   }
 }
 
-/** Pids in the cgroup, without the agent and its launcher, which a privileged command may have moved there. */
+/**
+ * Pids in the cgroup, except for the agent and its launcher. A privileged command may have moved these two into its
+ * cgroup.
+ */
 function others(cgroup: Cgroup): Set<number> {
   const members = cgroup.members(NESTED_LIMIT);
   members.delete(process.pid);

@@ -59,9 +59,9 @@ export function cgroupOf(pid: number | "self"): string | undefined {
 }
 
 /**
- * Opens the agent's own cgroup through an existing mount, or else through a new mount. A new mount is the last resort,
- * because in the initial cgroup namespace it changes the options of all cgroup mounts (nsdelegate). Returns undefined
- * if the agent may not create cgroups below its own.
+ * Opens the agent's own cgroup. Tries all existing mounts of the cgroup file system first, and a new mount last. The
+ * reason is that in the initial cgroup namespace a new mount changes the options of the existing mounts (nsdelegate).
+ * Returns undefined if the agent may not create cgroups below its own.
  */
 export function openOwnCgroup(calls: Addon): CgroupDirectory | undefined {
   const own = cgroupOf("self") ?? "/";

@@ -19,8 +19,8 @@ const MAX_LISTINGS = 4;
  */
 const SERVED_AT_ONCE = 8;
 /**
- * Pause before a reading that is not urgent, as a multiple of the duration of the previous reading, so that polling
- * cannot use up a CPU.
+ * A reading that is not urgent starts after a pause, so that polling cannot use up a CPU. The pause is this many times
+ * as long as the previous reading took.
  */
 const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;

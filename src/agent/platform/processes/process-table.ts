@@ -43,9 +43,9 @@ export class ProcessTable {
   readonly #unfinished: ReadonlySet<number>;
 
   /**
-   * `unfinished` has the ids of the sessions of which the table may lack a process: a process of the session ended
-   * before its row was read, and may have left a child. UNKNOWN_SESSION in this set means that any session may lack a
-   * process.
+   * @param unfinished ids of the sessions of which the table may lack processes. Such a session had a process that
+   *   ended before its row was read, and that may have left a child. If the set contains UNKNOWN_SESSION, the table may
+   *   lack processes of any session.
    */
   constructor(rows: readonly ProcessRow[], unfinished: ReadonlySet<number> = new Set()) {
     this.#unfinished = unfinished;

@@ -22,7 +22,7 @@ import { ProcessReadings } from "./process-readings.ts";
 import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** Settings that are the same for all children. A SpawnBlock has those of a single child. */
+/** Settings that are the same for all children. The settings of a single child are in its SpawnBlock. */
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly childPriority?: ChildPriority;
   /** Creates the cgroups of commands. If undefined, commands do not get cgroups. */

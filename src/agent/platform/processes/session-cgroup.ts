@@ -276,6 +276,7 @@ function pendingIn(task: string): string | undefined {
   const channel = readProc(`${task}/wchan`);
   if (STOPPED_IN.has(channel)) return undefined;
   if (channel !== "" && channel !== "0") return channel;
-  // Without a wait channel, only the state is known. Interruptible sleep then counts as stopped by the freezer.
+  // The kernel does not show the function in which the task sleeps, so only the state of the task is known. A task in
+  // interruptible sleep is then assumed to be stopped by the freezer.
   return state === "S" ? undefined : "";
 }

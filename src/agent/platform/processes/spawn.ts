@@ -21,9 +21,10 @@ export interface Started {
 const ABORT_LIMIT_MS = 200;
 
 /**
- * Starts a child. Resolves once the command runs, and rejects with SpawnError if it cannot be started. The command may
- * run although `abort` was aborted at the last moment. If an aborted start hangs, calls `onStuck` after ABORT_LIMIT_MS;
- * the promise then settles only when the kernel ends the start.
+ * Starts a child. Resolves once the child runs its command. Rejects with SpawnError if the command cannot be started,
+ * and with SpawnAborted after an abort. If the abort comes too late, the command runs, and the promise resolves. If an
+ * aborted start hangs in the kernel, calls `onStuck` after ABORT_LIMIT_MS, and the promise settles only when the kernel
+ * ends the start.
  */
 export function start(
   addon: Addon,
@@ -76,8 +77,8 @@ function stringsOf(packed: Uint8Array): string[] {
 }
 
 /**
- * Whether `identity` is the agent's own identity. If it is, the agent does not set the child's identity: an
- * unprivileged agent may run commands as its own user, but may not call setgroups(2).
+ * Whether `identity` is the agent's own identity, which a child inherits. The agent does not set this identity for a
+ * child, because an unprivileged agent may run commands as its own user, but may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
   /* Node's getgroups() also returns the primary group, so it is added to `wanted`, too. */

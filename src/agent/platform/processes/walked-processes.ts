@@ -28,8 +28,8 @@ interface Found {
 /** How to find the members of a set of processes, such as a session or a process tree. */
 export interface Search {
   /**
-   * Finds the living members. `known` has earlier members, by pid. Returns undefined if /proc is not usable, and a
-   * negated errno on failure.
+   * Finds the living members. `known` has the members that earlier scans found, by pid. If /proc is not usable, the
+   * result is undefined. If the search fails, the result is a negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<Found | number | undefined>;
   /** Whether a process is still a member. Called with a process that an earlier scan found, and that is still alive. */
@@ -136,9 +136,10 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Stops members with SIGSTOP until a scan finds no running member. A stopped process can neither fork nor orphan its
-   * children. The leader's process group is stopped first, so that processes that fork in a loop cannot outrun the
-   * scans. SIGSTOP aborts a fork in progress, and the kernel repeats the fork later (ERESTARTNOINTR in copy_process).
+   * Sends SIGSTOP to the members that a scan finds, and scans again until a scan finds no new member. A stopped process
+   * can neither fork nor orphan its children. The leader's process group is stopped before the first scan, so that
+   * processes that fork in a loop cannot outrun the scans. If SIGSTOP arrives during a fork, the kernel aborts the
+   * fork, and repeats it when the process continues (ERESTARTNOINTR in copy_process).
    */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
@@ -223,7 +224,10 @@ export interface SharedSources {
 
 /** The sources for the search for one process tree. The sources in SharedSources are the same for all trees. */
 export interface TreeSources extends SharedSources {
-  /** Returns further processes of the set that are found in the cgroup. Called after the process table was read. */
+  /**
+   * Returns the pids of the processes in the tree's cgroup. The search adds them to the processes that it has found by
+   * their parents. Called after the process table was read.
+   */
   readonly more?: () => ReadonlySet<number>;
   /** The process that adopts the orphans of this process tree, and of no other tree. Undefined if there is none. */
   readonly adopter?: number | undefined;
@@ -255,8 +259,9 @@ export function walkedTree(
 }
 
 /**
- * Returns the rows of members that were started after the process table was read. After reading the rows, calls `more`
- * again and drops each pid that it no longer lists, because this pid may already belong to another process.
+ * Returns the rows of members that were started after the process table was read. A member may end before its row is
+ * read, and another process may get its pid. So calls `more` after reading the rows, and drops the rows of pids that
+ * are no longer in its result.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
@@ -272,8 +277,9 @@ export interface Container {
 }
 
 /**
- * The processes of the session that `leader` has created (setsid(2)). If every process that was found is in `cgroup`,
- * no further scan is needed to detect the end of the session: it has ended when this cgroup is empty.
+ * The processes of the session that `leader` has created (setsid(2)). Usually only a scan can detect the end of the
+ * session. The exception is a session whose processes were all found in `cgroup`: it has ended as soon as `cgroup` is
+ * empty.
  */
 export function walkedSession(
   addon: Addon,

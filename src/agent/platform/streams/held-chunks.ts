@@ -4,8 +4,8 @@ import type { BufferPool, BorrowedBytes } from "../../domain/index.ts";
 const COPY_BELOW_BYTES = 4096;
 
 /**
- * Limits the chunks that a receiver has not released. Reading stops while the receiver has `limit` chunks or, while
- * memory is tight, one chunk.
+ * Limits the number of chunks that a receiver has not released. At `limit` chunks, reading stops. While memory is
+ * tight, the limit is one chunk.
  */
 export class HeldChunks {
   readonly #pool: BufferPool;

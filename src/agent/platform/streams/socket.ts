@@ -128,8 +128,9 @@ export class FdSocket implements StreamSocket {
   }
 
   /**
-   * Sets the events to watch. A pause in reading does not yet remove READABLE from the watch: only a READABLE event
-   * during the pause does. Often reading is resumed before such an event, which saves three system calls.
+   * Sets the events to watch. When reading pauses, READABLE stays in the watch at first: often reading resumes before a
+   * READABLE event, which saves three system calls. READABLE is removed if such an event occurs during the pause, or if
+   * WRITABLE is added or removed.
    */
   #rearm(isSpurious = false): void {
     if (this.#closed) return;

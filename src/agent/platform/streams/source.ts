@@ -53,9 +53,9 @@ const TERMINAL_BOUND_BYTES = 128 * 1024;
  */
 interface Drain {
   /**
-   * Number of undelivered bytes that the exited process may have written. It is exact for a pipe. For a terminal it is
-   * an upper bound, because the kernel may not have moved all output to the terminal's buffer yet. Each read moves this
-   * output first, so a read that finds nothing shows that all output was delivered.
+   * Number of undelivered bytes that the exited process may have written. For a pipe it is exact. For a terminal it is
+   * an upper bound, because some output may not be in the terminal's buffer yet. Each read makes the kernel move such
+   * output to the buffer first. So if a read finds nothing, all output was delivered.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
@@ -150,8 +150,9 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Polls for EOF a few times, and longer while other children are starting, because they have a copy of the pipe.
-   * Reads the rest if the last writer has closed the stream, and otherwise stops reading.
+   * Polls a pipe for EOF a few times. While other children are starting, continues to poll, because they have a copy of
+   * the stream. Reads the rest as soon as a poll shows that the last writer has closed the stream. Stops reading if no
+   * poll shows this.
    */
   #pollForEof(drain: Drain, polls: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
@@ -223,8 +224,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches the descriptor while the receiver has room. During a drain, schedules a read instead, because a watch would
-   * never report that a terminal has no more output.
+   * Arranges the next read if the receiver has room: watches the descriptor, or during a drain schedules a read. A
+   * watch does not suffice for a drain, because it would never report that a terminal has no more output.
    */
   #rearm(): void {
     if (this.#state === "closed") return;
@@ -288,8 +289,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether the last read has emptied the descriptor: if so, it did not fill the buffer. False during a drain, because
-   * the descriptor is not watched then, so the caller must read until a read returns nothing.
+   * Whether the last read has emptied the descriptor, which is the case if it did not fill the buffer. Always false
+   * during a drain: the descriptor is not watched then, so the caller must go on until a read returns nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;

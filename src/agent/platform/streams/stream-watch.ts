@@ -13,7 +13,7 @@ export class StreamWatch {
   constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onError: () => void) {
     this.#onBug = onError;
     this.#watch = new addon.FdWatch(fd, (events) => {
-      // The addon has stopped watching after an error event.
+      // FAILED means that the addon has already stopped the watch.
       if ((events & FAILED) !== 0) this.#mask = 0;
       this.run(() => onEvents(events));
     });
@@ -24,7 +24,7 @@ export class StreamWatch {
     return this.#mask;
   }
 
-  /** Changes the watch only if the mask differs: stopping costs a system call even if the watch is already stopped. */
+  /** Does nothing if the mask is the current one, because stopping a stopped watch would also cost a system call. */
   set(mask: number): void {
     if (mask === this.#mask) return;
     this.#mask = mask;
