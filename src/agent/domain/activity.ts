@@ -32,9 +32,9 @@ export class Stamps {
    * same amount.
    */
   nowNs(): bigint {
-    // The monotonic clock is read first. If the agent is preempted before it reads the wall clock, this looks like a
-    // forward step, never like a backward step. So after an apparent forward step the monotonic clock is read again,
-    // which shows whether there was a step.
+    // The agent may be preempted between reading the monotonic clock and the wall clock. In this order, the delay looks
+    // like a forward step, never like a backward step. So after an apparent forward step, the monotonic clock is read
+    // again. This reading shows whether there really was a step.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -49,8 +49,9 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may set the guest's clock. If the clock showed a time before `setSinceNs`, nobody had ever set
-   * it, so all stamps are wrong. In this case all stamps are moved forward by as much as the clock.
+   * Runs `step`, which may set the guest's clock. If the clock has shown a time before `setSinceNs` so far, nobody has
+   * ever set it, so all stamps are wrong by as much as the clock. When `step` moves the clock forward, all stamps are
+   * then moved forward by the same amount.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -62,7 +63,7 @@ export class Stamps {
     return result;
   }
 
-  /** Creates a stamp of the current time. To record a later time, the caller sets `ns` of the stamp. */
+  /** Creates a stamp of the current time. To update the stamp later, the caller sets its `ns`. */
   stamp(): Stamp {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
@@ -70,8 +71,8 @@ export class Stamps {
   }
 
   /**
-   * Returns the time of a stamp, or the current time if the stamp is later. A stamp may be later because a backward
-   * step of less than TOLERANCE_NS does not move it.
+   * Returns the time of a stamp. If the stamp is later than the current time, returns the current time. This happens
+   * after a backward step of less than TOLERANCE_NS, which does not move the stamps.
    */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
@@ -89,11 +90,11 @@ export class Stamps {
 
 /** A user activity that lasts, such as a command without a terminal. At its end, call either `end` or `cut`, once. */
 export interface Attachment {
-  /** Ends the activity if it ended by itself. Records the present time as the time of the last user activity. */
+  /** Call it if the activity ended by itself. Records the present time as the time of the last user activity. */
   end(): void;
   /**
-   * Ends the activity if the agent makes it end. Records the present time as user activity only if no restore has
-   * happened since `attach`.
+   * Call it if the agent ends the activity. Records the present time, like `end`, but only if no restore has happened
+   * since `attach`.
    */
   cut(): void;
 }
@@ -137,9 +138,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when the restore steps begin, before they set the clock. If any call is attached, the time of the snapshot,
-   * which the clock still shows, becomes the time of the last user activity. The restore steps later end the attached
-   * calls; this does not count as user activity.
+   * Call it when the restore steps begin, before they set the clock. The clock then still shows the time of the
+   * snapshot. If any call is attached, this time becomes the time of the last user activity. The restore steps later
+   * end the attached calls, which does not count as user activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
@@ -149,8 +150,8 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Records the time that is returned. Otherwise a later call could return an earlier time, because `cut` records
-    // nothing for an attachment that began before the last restore.
+    // Records the time that this call returns, because `cut` records nothing for an attachment that began before the
+    // last restore. Without this record, a later call could return an earlier time.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -7,7 +7,10 @@ export interface Caller {
   readonly connection: object;
   /** This signal is aborted when the call has ended. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error, even if its client does not read, and aborts the call's signal. */
+  /**
+   * Ends the call with this error, and aborts the call's signal. If the client does not read the error, the call ends
+   * nevertheless, after a second.
+   */
   failWithin1s(error: AgentError): void;
 }
 
@@ -23,8 +26,8 @@ export interface AllowanceOptions {
   readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /**
-   * Creates the error for a refused or evicted share. `because` is a clause such as "no other call has been idle for a
-   * minute".
+   * Creates the error for a share that is refused or evicted. `because` is the reason as a clause, such as "no other
+   * call has been idle for a minute".
    */
   readonly refusal: (because: string) => AgentError;
 }

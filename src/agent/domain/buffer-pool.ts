@@ -16,7 +16,10 @@ export interface BufferPoolSizes {
 /** Smallest size of a buffer, which suffices for a small file. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** Buffers for reading. Streams or transfers share them, so an idle stream holds no buffer. */
+/**
+ * Buffers for reading, which many streams or transfers share. A stream holds a buffer only while it has data, so an
+ * idle stream holds none.
+ */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
   /** Free buffers of `fullBytes` each, and of `tightBytes` each. Buffers of other sizes are not kept. */
@@ -30,7 +33,7 @@ export class BufferPool {
     this.#sizes = sizes;
   }
 
-  /** Whether so much memory is in use that each user should acquire only one small buffer. */
+  /** Whether more than `tightAboveBytes` are in use. Each user should then acquire only one buffer, which is small. */
   get tight(): boolean {
     return this.#borrowedBytes > this.#sizes.tightAboveBytes;
   }
@@ -43,7 +46,10 @@ export class BufferPool {
     return this.#freeBytes;
   }
 
-  /** Call this before a transfer acquires its first buffer, and the returned function once the transfer has ended. */
+  /**
+   * Announces a transfer. Call it before the transfer acquires its first buffer. When the transfer has ended, call the
+   * function that this method has returned.
+   */
   enter(): () => void {
     this.#users += 1;
     return () => {

@@ -51,8 +51,8 @@ export class FileSystemHung extends FileSystemError {
   /** The mount that does not respond; undefined if it is unknown. */
   readonly mount: Mount | undefined;
   /**
-   * Resolves when the operation has returned. The property is undefined if the operation was never started, because
-   * hung operations occupy all threads.
+   * Resolves when the operation that hangs has returned. Undefined if the operation was not even started, because other
+   * operations that hang occupy all threads.
    */
   readonly returned: Promise<void> | undefined;
 

@@ -1,6 +1,6 @@
 import type { Errno } from "./ports/system.ts";
 
-/** What the guest supports. Detecting it changes nothing in the guest. */
+/** What the guest supports. The agent finds this out without changing anything in the guest. */
 export interface GuestFacts {
   /** Kernel release, such as "6.1.0-13-amd64". */
   readonly kernel: string;

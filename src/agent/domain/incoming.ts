@@ -13,7 +13,7 @@ export class BorrowedBuffer implements BorrowedBytes {
   readonly bytes: Uint8Array;
   #back: ((bytes: Uint8Array) => void) | undefined;
 
-  /** @param back called with the bytes when they are released */
+  /** @param back a function that gets the bytes when they are released */
   constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
     this.bytes = bytes;
     this.#back = back;

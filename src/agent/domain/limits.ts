@@ -61,7 +61,7 @@ export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 export const SOCKET_PATH_LIMIT_BYTES = 107;
 /** Limit for connections per listener. */
 export const CONNECTION_LIMIT = 64;
-/** Time limit for a TLS handshake, and the same again for the headers of the first request. */
+/** Time limit for a TLS handshake. After the handshake, the same limit applies to the headers of the first request. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
 /**
  * Grace period between SIGTERM and SIGKILL. It applies to commands, hooks and ready_cmd whose timeout is over, and to
@@ -88,8 +88,8 @@ export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
 /** Largest `freeze_ms` that RunHook accepts: 10 minutes. The time for which the VM is suspended does not count. */
 export const FREEZE_LIMIT_MS = 600_000;
 /**
- * How long a freeze waits for commands that are starting. After that, it waits up to the same time for all processes to
- * stop.
+ * A freeze waits twice, each time at most for this long: first until ready_cmd has ended and no command is starting,
+ * then until all processes have stopped.
  */
 export const FREEZE_WAIT_MS = 2_000;
 /** How many of the last bytes of each output stream of a hook are kept. */
@@ -99,7 +99,10 @@ export const TUNNEL_LIMIT = 256;
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
 /** Limit for the bytes that all tunnels together have in flight to the guest. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
-/** A new tunnel gets this fraction of the unused TUNNEL_WINDOWS_BYTES, but at least NARROW_TUNNEL_WINDOW_BYTES. */
+/**
+ * The window of a new tunnel is this fraction of those TUNNEL_WINDOWS_BYTES that no other tunnel uses. The window is
+ * never smaller than NARROW_TUNNEL_WINDOW_BYTES.
+ */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;
 export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 /** Timeout of WaitForPort: default and maximum. */

@@ -54,9 +54,9 @@ export class SessionClock {
   }
 
   /**
-   * Starts the event loop's timer for a session timer. When it fires, the tasks of all session timers that are due are
-   * run, because an internal error may have prevented the callback of another timer. An error in one task is reported
-   * and does not affect the others.
+   * Starts the event loop's timer for a session timer. When it fires, runs the task of this session timer. Also runs
+   * the tasks of other session timers that are due, because an internal error may have prevented their callbacks. An
+   * error in one task is reported and does not affect the others.
    */
   #arm(timer: SessionTimer): void {
     timer.cancel = this.#timers.after(Math.max(0, timer.dueMs - this.nowMs()), () => {

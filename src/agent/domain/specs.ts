@@ -31,8 +31,8 @@ export interface CommandSpec {
 }
 
 /**
- * The workload (if `args` is not empty), and the settings that commands and hooks inherit from it. The fields come from
- * the message Process; missing ones have their default value.
+ * The workload, and the settings that commands and hooks inherit from it (message Process). If `args` is empty, there
+ * is no workload, but the settings apply. A field that the message does not set has its default value.
  */
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;

@@ -37,8 +37,8 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 }
 
 /**
- * Runs the task once after `delayMs`, when all input that has arrived by then was handled. Returns a function that
- * cancels the task.
+ * Waits for `delayMs`, then handles all input that has arrived by then, and then runs the task once. Returns a function
+ * that cancels the task.
  *
  * Use it for timeouts. A plain timer would report a timeout although the answer has arrived: after a pause of the
  * guest, the event loop runs expired timers before it polls for input.
@@ -60,8 +60,8 @@ export function afterArrivals(delayMs: number, task: () => void, keepsAlive = tr
 }
 
 /**
- * Clears a timer. Use it for each timer that may not keep the process alive (`unref`): after clearTimeout() alone, Node
- * would still wake up at the time at which such a timer was due (lib/internal/timers.js, unenroll). Every clone of a
+ * Clears a timer. Needed for each timer that does not keep the process alive (`unref`): after clearTimeout() alone,
+ * Node still wakes up at the time at which this timer was due (lib/internal/timers.js, unenroll). Every clone of a
  * snapshot would repeat these wake-ups.
  */
 export function clearUnreferenced(timer: NodeJS.Timeout | undefined): void {
@@ -69,7 +69,7 @@ export function clearUnreferenced(timer: NodeJS.Timeout | undefined): void {
   clearTimeout(timer);
 }
 
-/** Waits for the promise, but at most for `limitMs`. Rejects if the promise does. */
+/** Resolves when the promise resolves, or after `limitMs` if that is earlier. Rejects if the promise rejects first. */
 export async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
   const { promise: timeUp, resolve } = Promise.withResolvers<void>();
   const cancel = afterArrivals(limitMs, resolve);

@@ -7,7 +7,7 @@ export class Watchers {
   readonly #closed = new AbortController();
   #count = 0;
 
-  /** @param instead advice for a client that is refused, such as "end one of them, or call GetUsage instead" */
+  /** @param instead the advice that a refused client gets, such as "end one of them, or call GetUsage instead" */
   constructor(limit: number, instead: string) {
     this.#limit = limit;
     this.#instead = instead;

@@ -20,7 +20,7 @@ export interface HealthReport {
   readonly idleDeclaredNs: bigint | undefined;
   /** Whether the session is frozen for a snapshot. */
   readonly frozen: boolean;
-  /** Whether the session was thawed without restore steps, and no restore steps have run since. */
+  /** Whether the session was thawed without restore steps. False again after the next restore steps. */
   readonly thawedWithoutDuties: boolean;
   /** Version of the spec files: 1 at the start, incremented each time that the agent begins to use a changed file. */
   readonly processEnvVersion: number;

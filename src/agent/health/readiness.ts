@@ -30,7 +30,7 @@ export class ReadinessLoop {
    * later.
    */
   #run: AbortController | undefined;
-  /** Runs of ready_cmd that have not ended, including those that a new run has replaced. */
+  /** A promise for each run of ready_cmd that has not ended yet, even if a newer run has replaced it. */
   readonly #ending: Set<Promise<void>> = new Set();
   #stopped = false;
 

@@ -3,8 +3,8 @@ import { type AgentError, HEALTH_WATCH_LIMIT, unlessAborted, Watchers } from "..
 /** A client of grpc.health.v1.Health.Watch. */
 export interface HealthWatcher {
   /**
-   * Whether the agent has the service that the client watches. If not, the watch sends a single status, because the
-   * status of an unknown service never changes.
+   * Whether the agent has the service that the client watches. If not, the client gets only one status, because the
+   * status of a service that the agent does not have never changes.
    */
   readonly isServed: boolean;
   /** Sends whether the service is ready. Resolves when the connection has taken the message. */

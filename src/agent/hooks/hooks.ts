@@ -51,8 +51,8 @@ export interface HookOutcome {
 /** The outcome of a hook, with a detail that only the log contains. */
 interface HookEnd extends HookOutcome {
   /**
-   * Pids of processes that are left after the agent has ended the hook's tree. The agent finds them because they have
-   * the hook's output open, which is their only trace if the hook had no cgroup.
+   * Pids of processes that still have the hook's output open after the agent has ended the hook's tree. If the hook had
+   * no cgroup, the agent has no other way to find processes that the hook has left.
    */
   readonly leftRunning: readonly number[];
 }
@@ -126,7 +126,10 @@ export class Hooks {
     return outcome;
   }
 
-  /** Read the spec just before the start of the hook, because restore steps may replace it while POST_RESTORE waits. */
+  /**
+   * Returns the current spec. Call it again just before the hook starts, because restore steps may replace the spec
+   * while POST_RESTORE waits.
+   */
   #specOf({ kind }: HookRequest): CommandSpec | undefined {
     return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
   }

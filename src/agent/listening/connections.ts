@@ -35,7 +35,10 @@ export class AcceptedConnection implements Connection {
   readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
   /** The socket as accepted, below TLS. */
   readonly socket: Socket;
-  /** Call it when the connection begins to end: it no longer counts towards the limit, although its socket is open. */
+  /**
+   * Call this when you begin to close the connection. From then on it does not count towards the limit, although its
+   * socket is still open.
+   */
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #isLogged = false;
@@ -118,14 +121,14 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 
 export interface AcceptorOptions {
   readonly name: string;
-  /** Limit for connections with a place; surplus connections have none (see Acceptor). */
+  /** Limit for connections that are not surplus connections (see Acceptor). */
   readonly limit: number;
   /**
    * How long the client of a protected connection (`isKept`) must be silent before another connection may take its
    * place. By default, a protected connection never loses its place.
    */
   readonly evictAfterSilentMs?: number;
-  /** Number of connections that are accepted above `limit`: the surplus connections (see Acceptor). Default: none. */
+  /** Limit for surplus connections, which are accepted in addition to `limit` (see Acceptor). Default: 0. */
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
@@ -174,7 +177,7 @@ export class Acceptor {
   #removeSocket: (() => void) | undefined;
   #vsockPeer: VsockPeer | undefined;
 
-  /** @param accepted is called with each connection that is accepted */
+  /** @param accepted a callback, which gets each connection that is not refused */
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
     const { name, log, clock } = options;
     this.#options = options;
@@ -184,8 +187,8 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // This event reports errors of accept(2), bind(2) and listen(2). After a failed accept(2), the server still
-    // listens. The other errors are not logged here, because listenTcp throws them.
+    // Node emits "error" when accept(2), bind(2) or listen(2) has failed. After a failed accept(2), the server still
+    // listens; only this error is logged here. The other errors are thrown by listenTcp.
     this.server.on("error", (error) => {
       if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
     });
@@ -229,8 +232,8 @@ export class Acceptor {
   }
 
   /**
-   * Call it for each admitted call. Gives a surplus connection a free place, or the place of another connection that
-   * may lose it. Returns whether the connection now has a place.
+   * Call it for each call that is to be admitted. If its connection is a surplus connection, gives this connection a
+   * free place, or the place of another connection that may lose it. Returns whether the connection now has a place.
    */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;

@@ -6,17 +6,17 @@ import { listeningHandle } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeDirectory } from "../../shared/make-directory.ts";
 
-/** Limit for the time of a test connection to a socket. Above it, a process is assumed to listen on the socket. */
+/** If a test connection to a socket takes longer than this, a process is assumed to listen on the socket. */
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * Listens on a unix socket, and replaces a socket on which no process listens any more. Throws AgentError if the socket
- * is in use, or if the path is not a socket. Call the returned function after the server is closed: it removes the
- * path, unless another process listens there now.
+ * Listens on a unix socket at `path`. If a socket on which no process listens any more is there, replaces it. Throws
+ * AgentError if the socket is in use, or if the path is not a socket. Call the returned function after the server is
+ * closed: it removes the path, unless another process listens there now.
  *
  * The file system calls are synchronous, because promises of node:fs would delay the workload's start.
  *
- * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently truncate a longer path
+ * @param path must not be longer than SOCKET_PATH_LIMIT_BYTES, because Node silently truncates a longer path
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   try {
@@ -65,7 +65,8 @@ function removeOwn(path: string, dev: number, ino: number): void {
     const present = lstatSync(path);
     if (present.dev === dev && present.ino === ino) unlinkSync(path);
   } catch (error) {
-    // The path was already removed, or the directory has become read-only. Both are harmless during shutdown.
+    // For example, the path was already removed, or the directory has become read-only. During shutdown, no such error
+    // matters.
     if (errnoOf(error) === undefined) throw error;
   }
 }
@@ -147,8 +148,8 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   try {
     // No address is given: with an address, Node would load its resolver and its address parser, which takes 8 ms.
     await listening(server, { port });
-    // Node falls back to IPv4 after any error on IPv6, even if the port is in use. Listening explicitly finds such an
-    // error.
+    // After any error on IPv6, Node silently listens on IPv4 only, even if the error is that the port is in use on
+    // IPv6. listenExplicitly() tries IPv6 again and reports such an error.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw listenError(`TCP port ${port}`, { port: String(port) }, errnoOf(error), error);

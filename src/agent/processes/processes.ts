@@ -129,8 +129,8 @@ function assigned(
   return (process) => {
     const passed: number[] = [];
     let command: CommandProcess | undefined;
-    // The processes are not all read at the same moment, so their parents may form a cycle. The loop therefore ends at
-    // a pid that it has already passed.
+    // The steps from parent to parent may lead back to an earlier process, because the processes were not all read at
+    // the same moment. So the loop ends at a pid that it has already passed.
     for (let at: SessionProcess | undefined = process; at !== undefined && !passed.includes(at.pid);) {
       if (found.has(at.pid)) {
         command = found.get(at.pid);

@@ -1,14 +1,14 @@
 import { type Incoming, type AgentError, frameOrder, type StreamSocket, whenAborted } from "../domain/index.ts";
 import { resetFailure } from "./failure.ts";
 
-/** A data frame counts as its data plus this many bytes, so that many tiny frames are limited too. */
+/** A data frame counts as its data plus this many bytes, so that the window limits the number of tiny frames too. */
 const FRAME_OVERHEAD_BYTES = 64;
 
 /** A frame from the client, after the first one. */
 export type TunnelInput =
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "end" }
-  /** The client accepts this many further bytes. */
+  /** Permits the agent to send this many more bytes to the client. */
   | { readonly kind: "window"; readonly bytes: number };
 
 /**
@@ -16,11 +16,11 @@ export type TunnelInput =
  * calls.
  */
 export interface TunnelClient {
-  /** Number of bytes that the client accepts before its first window frame. 0 means no limit. */
+  /** How many bytes the agent may send until the client's first window frame permits more. 0 means no limit. */
   readonly windowBytes: number;
   readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
-  /** `release` is called when the bytes were sent. Too many unsent bytes stop the reading from the socket. */
+  /** Calls `release` when the bytes were sent. While too many bytes are unsent, the socket is not read. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
   /** `done` is called when the frame has been sent. */
@@ -127,8 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // If the client has exceeded the window, the tunnel reads no more of its frames until the socket has accepted this
-    // one. If the window is exactly full, the tunnel reads on, because the client may still send a window frame.
+    // If this frame exceeds the window, the tunnel reads the client's next frame only when the socket has accepted this
+    // one. If this frame just fills the window, the tunnel reads on, because the next frame may be a window frame.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
@@ -142,9 +142,9 @@ export class OpenTunnel {
   };
 
   /**
-   * When the socket has accepted half of a window, sends a window frame. It permits the client to send as many bytes
-   * again as the socket has accepted. The next window frame is sent only after this one has left the agent. Otherwise
-   * frames would pile up if the client does not read.
+   * Sends a window frame when the socket has accepted half of a window. The frame permits the client to send as many
+   * bytes again as the socket has accepted. While one window frame has not left the agent, no further one is sent.
+   * Otherwise frames would pile up if the client does not read.
    */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;

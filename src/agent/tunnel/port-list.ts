@@ -19,7 +19,7 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Collects the listeners of one poll. To bound its memory, cuts the list whenever it reaches twice its limit. */
+/** Collects the listeners of one poll. To bound memory, cuts them to PORTS_LISTED whenever there are twice as many. */
 export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;

@@ -36,7 +36,7 @@ interface Waiter {
   readonly fail: (error: unknown) => void;
   /** The address on which the last poll found a server on this port, if tunnels do not reach that address. */
   otherAddress: string | undefined;
-  /** Whether the time limit of this wait has expired. The next poll is then the last one. */
+  /** Whether the time limit of this wait has expired. If so, the wait fails unless the next poll finds a listener. */
   isExpired: boolean;
 }
 
@@ -78,7 +78,7 @@ export class PortWatch {
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** Whether the next poll begins without a pause, because a caller of `list` waits for it. */
+  /** True if a caller of `list` waits for the next poll. This poll then begins without a pause. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
@@ -88,8 +88,8 @@ export class PortWatch {
   }
 
   /**
-   * Resolves when a server listens on the port, with the widest scope of its listeners. Rejects when the time is over,
-   * or with the signal's reason.
+   * Resolves with the scope of the server that listens on the port, as soon as there is one. If several servers listen
+   * on the port, this is the widest of their scopes. Rejects when the time is over, or with the signal's reason.
    */
   async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     checkPort(port);
@@ -103,8 +103,8 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // As long as no call waits for a port, the pause between two polls is long (PORT_WATCH_POLL_MS). Now a call waits,
-    // so this pause must not go on.
+    // As long as no call waits for a port, the pause between two polls is long (PORT_WATCH_POLL_MS). This call waits
+    // for a port, so it ends such a pause.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -115,8 +115,9 @@ export class PortWatch {
   }
 
   /**
-   * Resolves with the address of a server that listens on the port, but not where tunnels reach it. Undefined if there
-   * is none, or if the kernel does not list listeners. Uses a new poll of all listeners, however many there are.
+   * If servers listen on the port, but tunnels reach none of them, resolves with the address of one server. Otherwise
+   * resolves with undefined, also if the kernel does not list listeners. Uses a new poll of all listeners, even if
+   * there are more than PORTS_LISTED.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();
@@ -206,7 +207,8 @@ export class PortWatch {
         }
         this.#isPolling = false;
         this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
-        // If the time limit of a wait expired during this poll, the wait does not fail yet: first, one more poll runs.
+        // A wait whose time limit expired during this poll does not fail yet: one more poll runs for it, without a
+        // pause.
         if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
         else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });

@@ -149,7 +149,8 @@ export class Tunnels {
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
       return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
-        // In a guest without IPv6, only the error of the IPv4 attempt says something about the port.
+        // If the guest has no IPv6, the error of the IPv6 attempt says nothing about the port, so the IPv4 error is
+        // reported.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
         throw portFailure(
           isThere || !(second instanceof SocketError) ? second : error,

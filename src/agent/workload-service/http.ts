@@ -47,8 +47,8 @@ export class WorkloadHttp {
   }
 
   /**
-   * Serves a connection and the data that its socket has buffered. Any process in the guest can open idle connections,
-   * so a new connection may replace this one until its first request is complete.
+   * Serves a connection, beginning with the data that its socket has buffered. Until the first request is complete, the
+   * connection may have to make room for a new one, because any process in the guest can open idle connections.
    */
   serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
     // A client may close its write side after the request and still read the response.

@@ -35,11 +35,14 @@ export class Http1Reader {
   #method = "";
   #path = "";
   #version = "0.9";
-  /** Handles the next line. Returns false if this line is invalid at the current position. */
+  /** The method that handles the next line, for example as a header field. Returns false if the line is invalid. */
   #next: (line: string) => boolean = (line) => this.#readRequestLine(line);
   /** The part of the current line that has arrived. */
   #line = "";
-  /** Size of all lines so far of the current part of the request: the head, the chunk extensions or the trailers. */
+  /**
+   * Number of bytes that count towards `#lineLimitBytes` so far: of the head, of all chunk extensions, or of the
+   * trailers.
+   */
   #lineBytes = 0;
   #lineLimitBytes = HEAD_LIMIT_BYTES;
   /** Number of bytes left of the body, or of the current chunk. */

@@ -19,10 +19,10 @@ interface OutputKeeper {
   /** Starts reading the output of a workload that was just started. */
   begin(child: ChildProcess): void;
   /**
-   * Reads the rest of the output. Called when the workload and its descendants have ended, but `ChildProcess.release`
-   * was not called yet.
+   * Reads the rest of the output. Called after the end of the workload and its descendants, but before
+   * `ChildProcess.release`.
    *
-   * @param end how the workload ended; undefined if it hangs in the kernel
+   * @param end how the workload ended; undefined if SIGKILL did not end it, because it hangs in the kernel
    */
   finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void>;
 }
@@ -88,7 +88,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // After an abort, do not wait until the child has ended: a child that hangs in the kernel survives even SIGKILL.
+      // unlessAborted() ends this wait at once after an abort: a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
       output?.begin(child);
       this.#child = child;
@@ -123,7 +123,7 @@ export class Workload {
    *
    * - If the workload's first process has already ended by itself, the processes that are left get the shorter grace
    *   period of commands.
-   * - If `stop` is called again, it does not start again, but sends SIGTERM once more.
+   * - Further calls of `stop` only send SIGTERM once more, and resolve at the same time as the first call.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(Signal.TERM);

@@ -8,8 +8,8 @@ export interface Identity {
 /** How the standard streams of a child are connected. */
 export type StdioPlan =
   /**
-   * Used for the workload. The child inherits the agent's streams, except that with `pipesOutputs` each output is a
-   * pipe. The child leads a process group in the agent's session.
+   * Used for the workload. The child inherits the agent's standard streams. If `pipesOutputs` is true, it inherits only
+   * standard input, and each output is a pipe. The child leads a process group in the agent's session.
    */
   | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
   /**
@@ -111,7 +111,7 @@ export class SpawnError extends Error {
  * returns.
  */
 export class SpawnAborted extends SpawnError {
-  /** Where the start was waiting, if it was in a system call that can hang; otherwise undefined. */
+  /** Set if the child was killed in chdir(2) or execve(2), which can hang: this step, and the mount of its path. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -158,19 +158,19 @@ export interface CommandAccounts {
  */
 export interface ProcessSet {
   /**
-   * Sends a signal once to every member, and then SIGCONT, because a stopped process handles signals only when it is
-   * continued. Resolves when both were sent.
+   * Sends the signal to every member, and then SIGCONT, each once. SIGCONT is for stopped processes, which handle other
+   * signals only after it. Resolves when both signals were sent.
    */
   signal(signal: number): Promise<void>;
   /** Resolves with true as soon as no member is alive, or with false after `limitMs`. */
   emptyWithin(limitMs: number): Promise<boolean>;
-  /** Sends SIGKILL to every member, new ones included. Resolves like `emptyWithin`. */
+  /** Sends SIGKILL to every member, also to new ones. Resolves with true or false, as `emptyWithin` does. */
   killWithin(limitMs: number): Promise<boolean>;
 }
 
 /** The processes that an ended child has left running. */
 export interface LeftoverProcesses extends ProcessSet {
-  /** Number of different processes that were found so far, by all calls of the methods together. */
+  /** Number of different processes that all calls of `signal` and `killWithin` so far have found. */
   readonly found: number;
 }
 
@@ -191,8 +191,8 @@ export interface ChildProcess {
   /** All processes of the child's session. Empty with `inherit`, where the child does not lead a session. */
   readonly session: ProcessSet;
   /**
-   * Returns the processes that the ended child has left running. Works before and after `release`. Undefined if the
-   * child has no cgroup, because its descendants cannot then be identified.
+   * Returns the processes that the child has left running. Call it after the child has ended, before or after
+   * `release`. Undefined if the child has no cgroup, because its descendants cannot then be identified.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing if the command has no terminal, or if the terminal is closed. */
@@ -209,8 +209,8 @@ export interface ChildProcess {
   /** Returns the processes that hold the write end of a child's pipe. Takes about 20 us per process of the guest. */
   outputHolders(): readonly number[];
   /**
-   * Reaps the process and closes its streams. Call it once, after `ended`. If the process hangs in the kernel despite
-   * SIGKILL, call it without waiting for `ended`: the process is then reaped when it ends.
+   * Reaps the process and closes its streams. Call it once, after `ended`. Exception: if the process hangs in the
+   * kernel despite SIGKILL, do not wait for `ended`. The process is then reaped when it ends.
    *
    * The agent discards what background processes still write to the pipes, so that they do not die from SIGPIPE.
    */
@@ -261,7 +261,7 @@ export interface SessionReading {
   readonly uptimeUs: number;
 }
 
-/** Access to all processes of the session, one by one. Never includes the agent and its launcher. */
+/** Reads the processes of the session, and signals single ones. The agent and its launcher are never among them. */
 export interface SessionProcesses {
   /**
    * Reads at most `limit` processes. Returns undefined if there is no usable /proc. Never waits for a process that
@@ -355,8 +355,8 @@ export interface ByteStore {
   readonly bytes: Uint8Array;
   readonly position: number;
   /**
-   * The source calls `filled` after it has written `count` bytes at `position`. Between `room` and `filled`, the source
-   * does not return to the event loop.
+   * The source calls this after `room`, when it has written `count` bytes at `position`. From the call of `room` until
+   * this call, it does not return to the event loop.
    */
   filled(count: number): void;
 }

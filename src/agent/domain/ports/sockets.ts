@@ -77,8 +77,9 @@ export interface Sockets {
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket. If this process itself listens on that socket, resolves with "own", whatever path
-   * refers to it. Waits while the listener's backlog is full. Rejects with SocketError, or with the signal's reason.
+   * Connects to the unix stream socket at `path`. While the queue of its listener is full, waits. Rejects with
+   * SocketError, or with the signal's reason. Resolves with "own" if the listener is this process itself, even if
+   * `path` is only a link to the listener's path.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**
@@ -87,14 +88,14 @@ export interface Sockets {
    */
   eachListener(take: (listener: Listener) => void): Promise<boolean>;
   /**
-   * Finds the process that holds each socket. The result omits sockets whose holder is unknown. Each new inode is
-   * searched for only once.
+   * Finds the process that holds each socket. The result omits sockets whose holder is unknown. If the previous call
+   * found no holder of a socket, this socket alone does not cause another search.
    */
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }
 
 /**
- * Returns the address of a vsock connection's peer (vsock(7)): CID 2 is the host; 1 and the guest's own CID are
- * processes in this guest. Returns a negative errno if the peer has disconnected.
+ * Returns the address of a vsock connection's peer (vsock(7)), or a negative errno if the peer has disconnected. A peer
+ * with CID 2 is the host. A peer with CID 1, or with the guest's own CID, is a process in this guest.
  */
 export type VsockPeer = (fd: number) => readonly [cid: number, port: number] | number;

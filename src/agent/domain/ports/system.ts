@@ -25,9 +25,12 @@ export type Errno = string;
 
 /** The kernel's random generator, accessed through its device. */
 export interface EntropyDevice {
-  /** Mixes in a block of at most 512 bytes and credits it (RNDADDENTROPY). Returns undefined on success. */
+  /**
+   * Mixes a block of at most 512 bytes into the kernel's entropy pool and counts it as entropy (RNDADDENTROPY). Returns
+   * undefined on success.
+   */
   credit(block: Uint8Array): Errno | undefined;
-  /** Mixes in bytes without crediting them. Returns how many were accepted. */
+  /** Mixes bytes into the pool without counting them as entropy. Returns how many were accepted. */
   mix(bytes: Uint8Array): number | Errno;
   /** Forces a reseed from the pool (RNDRESEEDCRNG). Returns undefined if the kernel reports success. */
   reseed(): Errno | undefined;
@@ -35,7 +38,7 @@ export interface EntropyDevice {
 }
 
 export interface Kernel {
-  /** Opens the real random device, never another file at its path. */
+  /** Opens the kernel's random device. If the image has another file at the device's path, this file is not opened. */
   openEntropyDevice(): EntropyDevice | Errno;
   /** Whether this kernel reports a forced reseed reliably. Older kernels may report success without reseeding. */
   readonly confirmsReseed: boolean;
