@@ -98,7 +98,7 @@ export class Content {
       void operationReturned(error).then(release);
       throw error;
     });
-    // The error is not lost: the next call that awaits `#writing` throws it.
+    // This only prevents an unhandled rejection: the next call that awaits `#writing` throws the error.
     this.#writing.catch(() => {});
   }
 

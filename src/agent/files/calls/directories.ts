@@ -134,8 +134,8 @@ export class Directories {
   }
 
   /**
-   * Creates the root directory of the tree unless it exists. Its existence is checked first, because a path such as "/"
-   * or "x/." has no last name that could be created.
+   * Creates the root directory of the tree unless it exists. This is checked first, because makeFolder() rejects a path
+   * without a last name ("/", ".."), even if the directory exists.
    */
   async #makeRoot(location: FileLocation): Promise<void> {
     const { path } = location;
@@ -168,7 +168,7 @@ export class Directories {
           failures: output.failures?.bind(output),
           hole: output.hole?.bind(output),
         };
-        // A second descriptor for reading the files, because the listing closes the first one before the last files are
+        // The files are read through a second descriptor, because the listing closes its own before the last files are
         // read.
         await using root = await openAgain(listed);
         const top = new ListedDirectory(listed);

@@ -36,7 +36,10 @@ class ListState implements WalkState {
   entries: readonly DirectoryEntry[] = [];
   /** Number of `entries` that were sent. */
   sent = 0;
-  /** Position where the next read begins. Undefined before the first read, and (with `isAtEnd`) after the last one. */
+  /**
+   * Position where the next read begins. Undefined means the start of the directory or, if `isAtEnd` is true, that no
+   * read follows.
+   */
   next: DirectoryPosition | undefined;
   isAtEnd = false;
 

@@ -13,7 +13,7 @@ import type { OpenDirectory } from "../open/directory.ts";
 const SMALL_BYTES = 64 * 1024;
 /** Number of content bytes in one batch, which becomes one message. */
 const BATCH_BYTES = 256 * 1024;
-/** Largest number of hard-linked files to remember. Further hard links are sent as copies of their file. */
+/** Largest number of hard-linked files whose names are remembered. Each name of a further file is sent as a copy. */
 const LINKS_LIMIT = 65_536;
 /** Depth limit that no path reaches, so that all levels are listed. */
 const ALL_LEVELS = 2 ** 31;
@@ -33,8 +33,8 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Receives failures as they happen. If undefined, failures are only in the result. A failure of the file whose
-   * content is being sent means that the rest of this content will not follow.
+   * Receives failures as they happen. If undefined, failures are only in the result. If the file whose content is being
+   * sent fails, the rest of this content is not sent.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
   /** Receives the size of each hole. If undefined, the zeros of holes are sent as data. */
@@ -49,8 +49,8 @@ export interface ReadTreeParts {
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
   /**
-   * If false, each name of a file with several hard links is sent as a copy. Has no effect without `crossMounts`: hard
-   * links are then always kept.
+   * Whether hard links are kept although `crossMounts` is set. If false, each name of a file is sent as a copy. Without
+   * `crossMounts`, hard links are always kept.
    */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
@@ -145,7 +145,7 @@ class TreeReader {
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // The file has only one name, or each of its names is sent as a copy.
     if (!this.#isShared(attributes)) return false;
-    // Another name of this file may wait to be read. It is read now, because if that fails, this name must not become a
+    // If another name of this file waits to be read, it is read now: only after a successful read may `name` become a
     // link to it.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));

@@ -40,8 +40,8 @@ export interface ReadParts {
 }
 
 /**
- * Returns the offset at which reading ends, at most the size of the file when it was opened. Undefined means EOF, for
- * example for files of /proc, whose size is 0.
+ * Returns the offset at which reading ends, which is at most the size of the file when it was opened. Returns undefined
+ * to read until EOF, for example for files of /proc, whose size is 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;

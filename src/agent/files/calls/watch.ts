@@ -68,8 +68,8 @@ const MASK: number =
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
 /**
- * IN_MASK_ADD (inotify(7)): if a directory is watched again, under another path, the new event types are added. Without
- * this flag, they would replace those of the first watch.
+ * IN_MASK_ADD (inotify(7)). A directory may be watched a second time, under another path. With this flag, the event
+ * types of the second watch are added to those of the first. Without it, they would replace those of the first.
  */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
@@ -279,8 +279,8 @@ class Watch {
   }
 
   /**
-   * Handles the error of a check. If the watched directory is missing, reports its removal, although the event of the
-   * removal may come later. Throws the error in all other cases, also if no directory is watched yet.
+   * Throws the error of a check, except if the watched directory is missing: then reports its removal, without waiting
+   * for the event of the removal. Before the first directory is watched, always throws.
    */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);

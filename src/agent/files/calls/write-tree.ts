@@ -181,11 +181,12 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns the directory on which syncfs(2) is called at the end, to sync entries on the mount `below`. It is opened
-   * before the entries are written, because syncfs(2) only reports errors that occur after the open.
+   * Returns an open directory on the mount `below`. At the end, syncfs(2) is called on this directory, to sync the
+   * entries on the mount. The directory is opened before the entries are written, because syncfs(2) only reports errors
+   * that occur after the open.
    *
-   * Returns the directory of the whole tree if the entries are not on a mount below it, or if the mount cannot be
-   * opened. In the second case, each file on the mount is synced separately.
+   * Returns the root directory of the tree if `below` is undefined or cannot be opened. Files on a mount that cannot be
+   * opened are synced one by one.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;

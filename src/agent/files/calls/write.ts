@@ -139,8 +139,8 @@ async function receive(
   const content = new Content({ file, expected: request, writers });
   try {
     await new Promise<void>((resolve, reject) => {
-      // The returned promise makes the input wait. It never has to settle, because reject() fails the call, and this
-      // ends the input.
+      // The returned promise makes the input wait. It never has to settle, because reject() fails the call, and the end
+      // of the call also ends the input.
       const failed = (error: Error): Promise<void> => {
         reject(error);
         return new Promise(() => {});

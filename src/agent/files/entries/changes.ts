@@ -15,8 +15,9 @@ export interface Change {
 }
 
 /**
- * The first event of a rename (IN_MOVED_FROM). It becomes a move if the second event (IN_MOVED_TO) follows, otherwise a
- * removal. `isHeld` means that this is not known yet. Until it is, neither this change nor any later one is sent.
+ * The first event of a rename (IN_MOVED_FROM). If the second event (IN_MOVED_TO) follows, the change becomes a move,
+ * otherwise a removal. `isHeld` is true until this is decided. Until then, neither this change nor any later one is
+ * sent.
  */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
@@ -42,9 +43,11 @@ export class Changes {
   /** The kinds of the changes that are queued for each path, as bits. */
   readonly #seen = new Map<string, number>();
   /**
-   * Directories for which a rescan is queued. The client will list them anyway, so changes below them are not queued. A
-   * directory is taken off this list if an entry is moved to a path in it or above it, or if a directory above it is
-   * removed or renamed.
+   * Directories for which a rescan is queued. Changes below them are not queued, because the client will list them
+   * anyway. A directory is removed from this list in two cases:
+   *
+   * - An entry is moved to a path in the directory or above it.
+   * - Another directory, above this one, is removed or renamed.
    */
   #rescans: string[] = [];
 
@@ -66,8 +69,8 @@ export class Changes {
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // After the rename of a directory, a path below it may mean another entry. So changes that are queued for this path
-    // already must not suppress new ones.
+    // After the rename of a directory, a path below it may mean another entry. So a new change of such a path must be
+    // queued even if a change of the same kind is already queued.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     if (isDirectory) this.#uncoverBelow(path);
@@ -76,13 +79,16 @@ export class Changes {
     return move;
   }
 
-  /** Completes a rename. `newPath` is the entry's new path, or undefined if its new directory is not watched. */
+  /**
+   * Completes a rename. `newPath` is the entry's new path, or undefined if the entry was moved to a directory that is
+   * not watched.
+   */
   complete(move: HeldMove, newPath: string | undefined): void {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // A rescan is queued for the old path, and the client may list this path only after the rename. So the client may
-      // not know the entry, and the entry is reported as new.
+      // A rescan of the old path is queued. The client may list the old path only after the rename, and then never sees
+      // the entry there. So the entry is reported as new at its new path.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;
@@ -132,7 +138,7 @@ export class Changes {
     this.#rescans = this.#rescans.filter((path) => path === directory || !isWithin(path, directory));
   }
 
-  /** Whether a queued rescan will make the client list this path, so that a change of it need not be queued. */
+  /** Whether a queued rescan will make the client list this path. If so, a change of the path need not be queued. */
   #isCovered(path: string): boolean {
     return this.#rescans.some((rescan) => isWithin(path, rescan));
   }

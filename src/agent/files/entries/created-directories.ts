@@ -37,7 +37,8 @@ export class CreatedDirectories {
         await makeDirectory(this.#tree, path, { uid, gid, owner });
         this.#made.push(path);
       } catch (error) {
-        // Another process has created this directory in the meantime, or the path names it twice ("a//b", "a/.").
+        // EEXIST is not a failure: another process has created the directory in the meantime, or the path names it
+        // twice ("a//b", "a/.").
         if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
       }
     }

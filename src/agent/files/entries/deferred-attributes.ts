@@ -40,7 +40,7 @@ export class DeferredAttributes implements AsyncDisposable {
 
   /**
    * Moves the deferred attributes to a temporary file if they exceed MEMORY_BYTES. Returns false if this fails; the
-   * caller must then set them now. Throws FileSystemError if the file system hangs.
+   * caller must then set the attributes now. Throws FileSystemError if the file system hangs.
    */
   async spill(): Promise<boolean> {
     if (this.#records.sizeBytes < MEMORY_BYTES) return true;

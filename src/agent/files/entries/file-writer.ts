@@ -44,7 +44,7 @@ export class FileWriter {
     await this.#sparse?.skip(bytes);
   }
 
-  /** SHA-256 of everything written; undefined if it was not requested. Call it once. */
+  /** Returns the SHA-256 of everything written, or undefined if it was not requested. May be called only once. */
   sha256(): Buffer | undefined {
     return this.#hash?.digest();
   }

@@ -23,7 +23,10 @@ const NONE = Buffer.alloc(0);
 export interface Commit {
   /** Whether to fail with EEXIST if the name is taken, instead of replacing the file. */
   readonly exclusive: boolean;
-  /** Whether to sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
+  /**
+   * Whether to sync the file and its directory before `commit` resolves. False if the caller syncs the file system
+   * later.
+   */
   readonly syncs: boolean;
   /** If the signal is aborted before the file gets its name, the creation fails with the signal's reason. */
   readonly signal: AbortSignal;
@@ -124,7 +127,7 @@ export class NewFile {
     await this.#directory.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.skip(bytes));
   }
 
-  /** SHA-256 of everything written; undefined if it was not requested. Call it once. */
+  /** Returns the SHA-256 of everything written, or undefined if it was not requested. May be called only once. */
   sha256(): Uint8Array | undefined {
     return this.#writer?.sha256();
   }

@@ -5,7 +5,7 @@ export class PendingChecks {
   readonly #waiting = new Set<WatchedDirectory>();
   /** Nodes for which a check has found no directory. The value of each is the path that was checked. */
   readonly #missing = new Map<WatchedDirectory, string>();
-  /** Missing nodes that are checked again after the next tick. */
+  /** Nodes for which a check has found no directory. They are checked again after the next call of `tick`. */
   readonly #paused = new Set<WatchedDirectory>();
 
   get size(): number {
@@ -22,7 +22,7 @@ export class PendingChecks {
     return this.#waiting;
   }
 
-  /** Adds a node to check. The check reports `report`, or more if more was requested for the node before. */
+  /** Adds a node to check. The check reports what `report` says, or more if an earlier call requested more. */
   add(node: WatchedDirectory, report: Report): void {
     node.reportAtLeast(report);
     this.#paused.delete(node);
@@ -40,8 +40,8 @@ export class PendingChecks {
   }
 
   /**
-   * Lets a node wait for the next tick, because a check found no directory at `path`. If an earlier check also found
-   * none there, only returns false.
+   * Lets a node wait for the next call of `tick`, because a check found no directory at `path`. If an earlier check
+   * also found no directory at this path, does nothing and returns false.
    */
   pause(node: WatchedDirectory, path: string): boolean {
     if (this.#missing.get(node) === path) return false;
@@ -52,8 +52,8 @@ export class PendingChecks {
   }
 
   /**
-   * Call it when a directory above the node was moved. The node has another path now, so an earlier check of it does
-   * not count.
+   * Call it when a directory above the node was moved. If an earlier check has found no directory, this is forgotten,
+   * because the check used the old path of the node.
    */
   moved(node: WatchedDirectory): void {
     this.#missing.delete(node);
@@ -64,7 +64,7 @@ export class PendingChecks {
     this.#paused.clear();
   }
 
-  /** For each new directory that is not watched yet: makes its check report one rescan instead of every entry. */
+  /** For each new directory that is not watched yet, one rescan will be reported instead of each of its entries. */
   rescanCreated(): void {
     for (const node of [...this.#waiting, ...this.#paused]) if (node.report === "created") node.report = "rescan";
   }

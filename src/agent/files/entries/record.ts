@@ -20,9 +20,11 @@ const NONE = new Uint8Array(0);
 export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 
 /**
- * An entry to create. If it replaces a file, a missing owner, group or mode is copied from that file. Otherwise the
- * mode defaults to 0644 or 0755, and the owner and group to those of `owner`. In a setgid directory, the group defaults
- * to the group of the directory.
+ * An entry to create. An undefined owner, group or mode gets this value:
+ *
+ * - If the entry replaces a file: the value of that file.
+ * - Otherwise: the owner and group of `owner`, and mode 0644, or 0755 for a directory. In a setgid directory, the group
+ *   of that directory.
  */
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;

@@ -21,8 +21,8 @@ export interface Found {
 }
 
 /**
- * A node of the watched tree. It is either a watched directory, or a path that is not watched yet although a directory
- * is expected there. While a directory is being renamed, it has no parent.
+ * A node of the watched tree: either a watched directory, or a path at which a directory is expected that is not
+ * watched yet. While a watched directory is being renamed, its node has no parent.
  */
 export class WatchedDirectory {
   /** The watch of inotify(7); negative if the directory is not watched yet. */

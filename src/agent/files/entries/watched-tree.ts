@@ -23,23 +23,23 @@ const KINDS: readonly (readonly [mask: number, kind: Exclude<ChangeKind, "MOVED"
   [IN.CLOSE_WRITE, "CLOSED"],
   [IN.ATTRIB, "ATTRIBUTES"],
 ];
-/** Errnos of a check that found no directory. An event that explains this has arrived or will arrive soon. */
+/** Errnos of a check that found no directory. The event that explains why has arrived or will arrive soon. */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ESTALE"]);
 
 /**
  * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
- * An event only tells what was true in the past. To find the present state of a path, the caller checks it: adds a
- * watch at the path and lists the directory. Each event that reports a new directory causes a check of its path:
+ * An event only tells what was true in the past. To find the present state of a path, the caller runs a check: it adds
+ * a watch at the path and lists the directory. Each event that reports a new directory causes a check of its path:
  *
  *     event ─► waiting ─► check ─┬─► watched; its subdirectories: waiting
  *                 ▲              └─► missing ─► (tick) ─► gone, if an event has explained it
  *                 └───────────────────────────────┘ otherwise; missing again: rescan
  *
- * - A directory that was not watched: it is watched now, and the paths of its subdirectories are checked next.
- * - A directory that was already watched at another path: it was moved, so the other path is checked again.
- * - No directory: an event explains this, but may still be queued. After the queued events were read (`tick`), the path
- *   is checked again, unless one of the events has removed it. If it is missing again, a rescan is reported.
+ * - A directory that was not watched is found: it is watched now, and the paths of its subdirectories are checked next.
+ * - A directory that was already watched at another path is found: it was moved, so the other path is checked again.
+ * - No directory is found: an event says why, but may still be queued. After the queued events were read (`tick`), the
+ *   path is checked again, unless one of the events has removed it. If it is missing again, a rescan is reported.
  *
  * No event is processed between the start of checks (`next`) and their results (`found`, `failed`). If the kernel drops
  * events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again. At the end of the round, the
@@ -55,7 +55,7 @@ export class WatchedTree {
   #ticks = 0;
   /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
   #hasDropped = false;
-  /** Whether a rescan was sent since the last tick. The next events may then be older than the rescan. */
+  /** Whether a rescan was sent since the last call of `tick`. The next rename may then be older than the rescan. */
   #isStale = false;
   #lastUnknownKey = 0;
   #unwatched: number[] = [];
@@ -82,7 +82,7 @@ export class WatchedTree {
     return this.#moves.size > 0 || this.#pending.hasPaused;
   }
 
-  /** Handles an event. Ignores an event of an unknown watch, because that watch was removed before. */
+  /** Handles an event. An event of an unknown watch is ignored: this watch was removed before the event was read. */
   take({ watch, mask, cookie, name }: InotifyEvent): void {
     const directory = this.#directories.get(watch);
     if ((mask & IN.Q_OVERFLOW) !== 0) this.#listAgain();
@@ -95,7 +95,7 @@ export class WatchedTree {
     } else this.#takeEntry(directory, name, mask, cookie);
   }
 
-  /** Call it when all events that the kernel had queued were processed, so that a move or a check can be completed. */
+  /** Call it when all queued events were read. Ends overdue renames, and lets missing directories be checked again. */
   tick(): void {
     this.#ticks += 1;
     this.#isStale = false;
@@ -128,7 +128,7 @@ export class WatchedTree {
       // The watched directory is checked in a separate batch, because its watch has another mask (IN_MOVE_SELF).
       if (places.length >= most || (place === this.#root && places.length > 0)) break;
       const path = this.#pathOf(place, "");
-      // While the directory or an ancestor is being renamed, the path is unknown, and the check waits.
+      // The path is unknown while the directory or an ancestor is being renamed, so the check must wait.
       if (path === undefined) continue;
       if (place !== this.#root && this.#parts.isIgnored(path)) {
         this.#pending.settle(place);
@@ -146,16 +146,16 @@ export class WatchedTree {
   /**
    * Ends the watch of the tree if the root is no longer at its path.
    *
-   * @param watch watch of the directory that is at this path now; -1 if there is none
+   * @param watch inotify watch of the directory that is now at the root's path; -1 if no directory is there
    */
   checkRoot(watch: number): void {
     if (watch !== this.#root.watch) this.#end();
   }
 
   /**
-   * Call it when a rescan is sent to the client. The client then lists directories, some of which are new and not
-   * watched yet. A change of such a directory between the listing and the start of its watch would be missed, so the
-   * directory gets a later rescan of its own.
+   * Call it when a rescan is sent to the client. The client may list a new directory before the watch of this directory
+   * starts, and would miss the changes in between. So each new directory that is not watched yet gets a rescan of its
+   * own as soon as it is watched.
    */
   rescanned(): void {
     this.#isStale = true;
@@ -175,7 +175,7 @@ export class WatchedTree {
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // The check has found an ancestor of `place` at the path of `place`. So a directory was renamed during the check.
+      // An ancestor was found at the path of `place`. So a directory must have been renamed during the check.
       this.failed(place, "ESTALE", path);
       return;
     }
@@ -199,7 +199,7 @@ export class WatchedTree {
     this.#list(directory, found, reported);
   }
 
-  /** Handles the result of a check that has failed. A missing directory is checked once more before it is reported. */
+  /** Handles the failure of a check. If no directory was found, repeats the check once before the failure counts. */
   failed(place: WatchedDirectory, errno: string, path: string): void {
     if (!this.#isAwaited(place, path)) return;
     const { parent, name } = place;
@@ -212,12 +212,12 @@ export class WatchedTree {
     }
     place.detach();
     this.#forget(place);
-    // EXDEV means a mount point, whose contents belong to another file system: it is not reported.
+    // EXDEV means a mount point. It is not reported, because its contents belong to another file system.
     const reported = this.#pathOf(parent, isMissing ? "" : name);
     if (reported !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(reported, isMissing ? "" : errno);
   }
 
-  /** Whether a check's result still applies: no other result of the same batch has settled or moved the node. */
+  /** Whether a check's result still applies. Another result of its batch may have moved the node or ended its check. */
   #isAwaited(place: WatchedDirectory, path: string): boolean {
     return this.#pending.waiting.has(place) && this.#pathOf(place, "") === path;
   }
@@ -239,8 +239,8 @@ export class WatchedTree {
     };
     if ((mask & (IN.DELETE | IN.MOVED_FROM)) !== 0) {
       const known = directory.child(name);
-      // The removed entry was not a directory, but `known` is one: a check found it at the same path after the removal.
-      // The client will forget whatever is at this path, so `known` is reported again.
+      // The removed entry was not a directory. But after the removal, a check has found the directory `known` at the
+      // same path. The client will now forget whatever is at this path, so `known` is reported again.
       if (known !== undefined && !isDirectory) this.#pending.add(known, "rescan");
       const child = isDirectory ? known : undefined;
       const unreported = child?.report ?? "difference";
@@ -258,7 +258,7 @@ export class WatchedTree {
     } else if ((mask & (IN.CREATE | IN.MOVED_TO)) !== 0) {
       const move = (mask & IN.MOVED_TO) === 0 ? undefined : this.#moves.get(cookie);
       if (move !== undefined) this.#moves.delete(cookie);
-      // A check has already found this directory and reported its entries, so the event is ignored.
+      // The event is ignored, because a check has already found the new directory and reported its entries.
       if (move === undefined && directory.child(name)?.round === this.#round) return;
       if (move?.change === undefined) report("CREATED");
       else changes.complete(move.change, path);
@@ -270,7 +270,7 @@ export class WatchedTree {
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);
   }
 
-  /** Handles the end of a directory's watch. A rename of the root (IN_MOVE_SELF) is handled as such an end, too. */
+  /** Handles the end of a directory's watch: a removal, an unmount, or a rename of the root (IN_MOVE_SELF). */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
     const { parent, name, report } = directory;
     this.#directories.delete(directory.watch);
@@ -286,8 +286,8 @@ export class WatchedTree {
   }
 
   /**
-   * Detaches a directory whose new path is unknown. If no check finds it before the second call of `tick`, it is
-   * forgotten.
+   * Detaches a directory whose new path is unknown. At the second call of `tick`, the directory is forgotten, unless a
+   * check has found it before.
    */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#pending.settle(directory);
@@ -315,7 +315,7 @@ export class WatchedTree {
   #rescan(directory: WatchedDirectory): void {
     const path = this.#pathOf(directory, "");
     if (path === undefined) directory.top.hasChanged = true;
-    // If events were dropped, the end of the round rescans everything anyway.
+    // After events were dropped, no single directory needs a rescan, because the end of the round rescans everything.
     else if (!this.#hasDropped) this.#parts.changes.rescan(path);
   }
 
@@ -328,17 +328,16 @@ export class WatchedTree {
   }
 
   /**
-   * Moves a directory to the path at which it was found. Its previous path is checked again. If another directory was
-   * known at the new path, that directory must have been moved away. The path of that directory is unknown until a
-   * queued event shows it.
+   * Moves a directory to the path at which it was found. Its previous path is checked again. Another directory that was
+   * known at the new path must have been moved away. Where it is now is unknown until a queued event shows it.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
     this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // According to this event, `directory` was moved below itself, which is impossible. So the event is outdated:
-    // checks have found `directory` at a newer path, above `parent`. A further check will find its present path.
+    // According to this event, `directory` was moved below itself, which is impossible. So the event is older than the
+    // checks that have found `directory` above `parent`. A further check will find its present path.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;
@@ -355,8 +354,8 @@ export class WatchedTree {
   }
 
   /**
-   * Repeats the checks that have found directories below a moved directory since the last tick. They used its old path.
-   * A check that ran after the move may have found the entries of another directory at that path.
+   * Repeats the checks that have found directories below `directory` since the last call of `tick`. `directory` was
+   * moved, so a check of an old path may have found another directory there.
    */
   #checkBelow(directory: WatchedDirectory): void {
     for (const child of directory.children) {

@@ -24,7 +24,7 @@ export function typeOfMode(mode: number): FileType {
 /** Size of the units that st_blocks counts. */
 const BLOCK_BYTES = 512n;
 const NS_PER_SECOND = 1_000_000_000n;
-/** Node's stat returns the exact time if it is less than this many nanoseconds before or after 1970. */
+/** Distance from 1970, in nanoseconds, up to which Node's stat returns exact times. */
 const EXACT_LIMIT_NS = 2n ** 53n * NS_PER_SECOND;
 const NO_PATH = Buffer.alloc(0);
 
@@ -32,8 +32,8 @@ const NO_PATH = Buffer.alloc(0);
 export type ExactTimes = () => Promise<Buffer | number>;
 
 /**
- * Converts the result of Node's stat. Node rounds a time that is more than 2^53 seconds before or after 1970. If one of
- * the times is that far away, takes all times from `exactTimes`.
+ * Converts the result of Node's stat. Node rounds a time that is more than 2^53 seconds before or after 1970. If it may
+ * have rounded one of the times, all times are taken from `exactTimes` instead.
  */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;

@@ -118,7 +118,7 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Opens a directory below this one, to change its entries. The target of an absolute link is looked up inside this
+   * Opens a directory below this one, to change its entries. An absolute link on the path is followed inside this
    * directory, as in a chroot.
    */
   async openBeneath(
@@ -150,8 +150,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Finds the mounts below this directory without accessing them. From then on, lookups refuse every mount that the
-   * operation does not name.
+   * Finds the mounts below this directory without accessing them. From then on, a lookup fails when it reaches a mount
+   * point, unless its operation names the mount on which it works.
    */
   findMounts(): MountsBelow {
     const mounts = mountsBelow(this.descriptor.fd);
@@ -160,8 +160,9 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup must fail at each mount point. Once `findMounts` has found the mounts, this is true for an
-   * operation that names no mount, because a symbolic link on its path could enter a mount that hangs.
+   * Whether a lookup must fail when it reaches a mount point. Once `findMounts` has found the mounts, this is true for
+   * every operation without a `named` mount. Otherwise a symbolic link on the path could lead the operation into a
+   * mount that hangs.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
@@ -200,7 +201,10 @@ export class OpenDirectory implements AsyncDisposable {
     return { step, on: [this.descriptor] };
   }
 
-  /** An operation on the entry `name`, perhaps a mount point. If the operation hangs, that mount counts as hung. */
+  /**
+   * An operation that enters the mount at the entry `name`, if there is one. If the operation hangs, this mount counts
+   * as hung.
+   */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };
   }

@@ -42,8 +42,8 @@ const LONGEST_EVENT_BYTES: number = HEAD_BYTES + 256;
 /** An instance of inotify(7), read without blocking. Disposing of it removes all of its watches. */
 export class Inotify implements AsyncDisposable {
   /**
-   * The inotify instance. It stays open while a thread adds watches. A thread closes it, because close(2) takes long if
-   * there are many watches.
+   * The inotify instance. It is not closed while a thread adds watches to it. Closing it also runs on a thread, because
+   * close(2) takes long if there are many watches.
    */
   readonly descriptor: Descriptor;
   readonly #addon: Addon;

@@ -9,8 +9,8 @@ export interface MountBelow {
 }
 
 /**
- * The mounts that were below a directory when a call began. An operation on one of them must have it as `mount`, so
- * that a hang is attributed to this mount, and not to the file system of the directory.
+ * The mounts that were below a directory when a call began. An operation on one of these mounts must pass it as
+ * `mount`. If the operation hangs, this mount then counts as hung, and not the file system of the directory.
  */
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
@@ -32,8 +32,8 @@ export class MountsBelow {
   }
 
   /**
-   * Takes paths from index `from` on, as long as they are on the same mount and before index `to`. Returns their mount
-   * as `below`, and the index after the last of them as `end`.
+   * Finds the longest run of paths, from index `from` on and before index `to`, that are on one mount. Returns the
+   * mount as `below`, and the index after the run as `end`.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

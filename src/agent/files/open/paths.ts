@@ -16,8 +16,9 @@ export const MAX_LINKS = 40;
 type OnLookup = (lookup: Work<never>) => void;
 
 /**
- * Runs operations that follow a path. While a lookup is slow or a file system hangs, each path is first walked name by
- * name. The walk fails before it enters a file system that hangs, so the operation does not enter it either.
+ * Runs operations that follow a path. While a lookup is slow or a file system hangs, the names of each path are first
+ * looked up one by one. These lookups stop before a file system that hangs, and the operation then fails without
+ * entering this file system.
  */
 export class Paths {
   readonly #work: FileWork;
@@ -35,8 +36,8 @@ export class Paths {
   }
 
   /**
-   * Runs an operation that looks up `path`. If the operation hangs, a walk along the path finds the mount that hangs.
-   * Throws FileSystemError.
+   * Runs an operation that looks up `path`. If the operation is slow, the names of the path are looked up one by one,
+   * to find the mount for which the operation waits. Throws FileSystemError.
    */
   follow<Value>(step: FileStep, path: Uint8Array, operation: () => Promise<Value>): Promise<Value> {
     return this.#work.step(this.#workOnPath(step, path), operation);
@@ -88,7 +89,7 @@ export class Paths {
         if (isLink) links += 1;
       }
     } catch (error) {
-      // The operation itself will report a missing or forbidden name.
+      // A missing or forbidden name is ignored here, because the operation itself will report it.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
     }
     lookup([at]);

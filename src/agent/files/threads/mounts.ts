@@ -66,8 +66,8 @@ export class HungMounts {
   }
 
   /**
-   * Finds the file system of `mount` among those that hang; undefined if it does not hang. The `mount` of the result
-   * may be another mount of the same file system.
+   * Finds the file system of `mount` among those that hang; undefined if it is not one of them. The result names the
+   * mount on which the hang was noticed, perhaps another mount of the same file system.
    */
   of(mount: Mount | undefined): HungMount | undefined {
     return mount && this.#hung.get(mount.fileSystem);

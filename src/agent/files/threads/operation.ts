@@ -50,15 +50,15 @@ export interface Running {
   /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
   /**
-   * Whether the operation occupies an extra thread (EXTRA_THREADS). A sync or a lookup usually does from its start, a
-   * call only once it is slow.
+   * Whether the operation occupies an extra thread (EXTRA_THREADS). If one is free, a sync or a lookup occupies it from
+   * the start, and a call as soon as the call is slow.
    */
   isExtra: boolean;
   /** Makes the operation's call fail before the operation returns. Undefined if the call has already failed. */
   reject: ((error: FileSystemHung) => void) | undefined;
   /**
-   * The mount that the operation waits for. Undefined until the operation is slow. If the operation is on a path,
-   * `FollowedPath.walk` then finds the mount.
+   * The mount that the operation waits for. It is determined when the operation becomes slow, and is undefined before.
+   * For an operation on a path, `FollowedPath.walk` determines it.
    */
   mount: Mount | undefined;
 }
@@ -82,7 +82,10 @@ export function classOf({ step, isLookup }: Work<never>): WorkClass {
   return SYNCS.has(step) ? "sync" : "call";
 }
 
-/** The mount on which an operation without a `path` works: `mount` or, if undefined, the mount of its first descriptor. */
+/**
+ * Returns the mount on which an operation without a `path` works. This is its `mount` or, if that is undefined, the
+ * mount of its first descriptor.
+ */
 export function mountUnder({ mount, on: [held] }: Work<never>): Mount | undefined {
   return mount ?? (held && mountOf(held.fd));
 }

@@ -11,8 +11,8 @@ import {
 } from "./operation.ts";
 
 /**
- * Largest number of operations of each class that run at once; slow ones are not counted. Syncs and lookups use extra
- * threads, so that they need not wait for calls.
+ * Largest number of operations of each class that run at once. Operations that have become slow are not counted. Syncs
+ * and lookups run on extra threads, so that they need not wait for calls.
  */
 const AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 3 };
 /** Threads for syncs, lookups and slow operations. */
@@ -20,15 +20,15 @@ const EXTRA_THREADS = 16;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS: number = AT_ONCE.call + EXTRA_THREADS + 1;
 /**
- * Largest number of operations of one class that run at once on one file system, including slow ones. For calls, the
- * limit applies to each step separately.
+ * Largest number of operations of one class that run at once on one file system, including slow ones. Calls are counted
+ * separately for each step, such as "open" or "write".
  */
 const ALIKE_AT_ONCE: Readonly<Record<WorkClass, number>> = { lookup: 4, sync: 8, call: 4 };
 
 export interface Waiting {
   readonly work: Work<never>;
   /**
-   * Ends the wait. The argument is defined if the operation may run now. It is undefined if the operation must check
+   * Ends the wait. If `running` is defined, the operation may run now. If it is undefined, the operation must check
    * whether its mount hangs, and then wait again.
    */
   readonly start: (running: Running | undefined) => void;
@@ -57,15 +57,19 @@ export class ThreadPool {
     return this.#inOrder.flatMap((queue) => [...queue]);
   }
 
-  /** Whether all extra threads are in use. While they are, a call that becomes slow is still counted in AT_ONCE. */
+  /**
+   * Whether all extra threads are in use. If so, a call that becomes slow gets no extra thread, so it still counts
+   * toward the limit AT_ONCE.
+   */
   get isFull(): boolean {
     return this.#count(({ isExtra }) => isExtra) >= EXTRA_THREADS;
   }
 
   /**
-   * Takes a thread as soon as one is free. Resolves with undefined, and takes none, if the caller must check whether
-   * the operation's mount hangs and then call `enter` again. Rejects with the reason of the operation's signal if this
-   * signal is aborted during the wait.
+   * Takes a thread for an operation as soon as one is free. If a file system becomes slow or hangs during the wait,
+   * takes no thread and resolves with undefined. The caller must then check whether the operation would enter this file
+   * system, and call `enter` again. If the operation's signal is aborted during the wait, rejects with the signal's
+   * reason.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);
@@ -160,8 +164,8 @@ export class ThreadPool {
   }
 
   /**
-   * Whether the operation must wait because its file system already uses as many threads as allowed. Always false for
-   * an operation that follows a path.
+   * Whether the operation must wait because similar operations on its file system already use as many threads as they
+   * may (ALIKE_AT_ONCE). Always false for an operation that follows a path.
    */
   #atMountLimit(work: Work<never>): boolean {
     const kind = classOf(work);
@@ -176,8 +180,8 @@ export class ThreadPool {
   }
 
   /**
-   * Returns the file system of an operation on an open descriptor. The result is cached, so that the kernel is asked
-   * only once per descriptor.
+   * Returns the file system of an operation on an open descriptor. It is cached for each descriptor, so that the kernel
+   * is asked only once.
    */
   #fileSystemOf(work: Work<never>): string | undefined {
     const {
@@ -192,8 +196,8 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now, unless they run already. If libuv cannot start a thread later, for example at the
- * guest's process limit, it aborts the process. Children do not inherit UV_THREADPOOL_SIZE.
+ * Starts all of libuv's threads now, unless they run already. If they were started later and this failed, for example
+ * at the guest's process limit, libuv would abort the agent. Children do not inherit UV_THREADPOOL_SIZE.
  */
 export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

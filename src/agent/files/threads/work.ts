@@ -133,8 +133,7 @@ export class FileWork {
       if (this.#pool.isFull)
         for (const waiting of this.#pool.waiting) {
           waiting.ticks += 1;
-          // All threads may be in operations that hang, so an operation that has waited too long for a thread is
-          // refused.
+          // Without this limit, the operation would wait forever if operations that hang occupy all threads.
           if (waiting.ticks >= this.#limitOf(waiting.work))
             this.#pool.refuse(waiting, new FileSystemHung(waiting.work.step, undefined, undefined));
         }
