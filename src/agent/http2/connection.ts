@@ -84,7 +84,7 @@ export class Http2Connection {
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** Whether the state machine is processing input. Output is flushed after all of this input is processed. */
+  /** Whether the state machine is processing input. Its output is flushed only after all of this input is processed. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
@@ -212,9 +212,9 @@ export class Http2Connection {
   }
 
   /**
-   * Ends a connection after a restore, because clones of this guest may have the same TLS keys. Complete responses are
-   * still sent. An idle connection is destroyed, and the kernel's send buffer is discarded, so that nothing more is
-   * encrypted with these keys. A closing connection is left alone, because its last response may be in flight.
+   * Ends a connection after a restore, because clones of this guest may have the same TLS keys. If it is idle, it is
+   * destroyed and the kernel's send buffer discarded, so that nothing more is encrypted with these keys. If it is already
+   * closing, it is left alone: its last response may be in flight. Otherwise it closes after its complete responses.
    */
   closeAfterRestore(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
@@ -247,7 +247,7 @@ export class Http2Connection {
     this.#receiving = true;
     this.#machine.receive(chunk);
     this.#receiving = false;
-    // A complete response is flushed at once, since no later output could share its write.
+    // A complete response is flushed at once: waiting gains nothing, because no later output could share its write.
     if (this.#machine.hasAnswer) this.#flush();
     else if (this.#flushIsWanted) this.#flushSoon();
   });
@@ -271,7 +271,7 @@ export class Http2Connection {
 
   /** The peer has closed its sending side. Without TLS it may still read, so complete requests are answered. */
   readonly #onInputEnd: () => void = this.#entry(() => {
-    // A closing connection ends at its deadline anyway.
+    // If the connection is already closing, there is nothing to do: its deadline will end it.
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#socket !== this.#raw || this.#machine.streams.size === 0) {
       this.close();

@@ -88,7 +88,8 @@ export class HeaderBlocks {
     this.#continuations = 0;
     const block = payload.subarray(start, end);
     this.#checkSize(block.length);
-    // The view is valid only while the frame is processed, so a block that continues in other frames is copied.
+    // `block` is a view that is valid only while this frame is processed. So it is copied if CONTINUATION frames
+    // follow.
     if (flags & Flag.END_HEADERS) this.#block = block;
     else {
       this.#block = Buffer.from(block);

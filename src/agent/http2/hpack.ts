@@ -73,7 +73,10 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A table entry. For a secret, `value` is its concealed form, and `sizeBytes` is the size with the real value. */
+/**
+ * A table entry. For a secret field, `value` is the text that replaces the secret, but `sizeBytes` is computed with the
+ * secret itself.
+ */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
@@ -166,12 +169,12 @@ export class HpackDecoder {
   readonly #secret: SecretField | undefined;
   #block: Buffer = NO_BYTES;
   #at = 0;
-  /** Encoded length of the last decoded string. The end of this string in `#block` is `#at`. */
+  /** Encoded length of the string that was decoded last. In `#block`, this string ends at index `#at`. */
   #codedBytes = 0;
 
   /**
-   * @param listLimitBytes limit for the decoded fields of a block. The fields of a larger block are dropped, but the
-   *   block still changes the dynamic table.
+   * @param listLimitBytes limit for the decoded fields of a block. If a block exceeds the limit, its fields are
+   *   dropped, but its changes to the dynamic table are still made.
    * @param tableLimitBytes limit for the dynamic table, as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
    */
   constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES, secret?: SecretField) {
@@ -316,9 +319,9 @@ export class HpackEncoder {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // The table's limit has changed since the last block, perhaps several times. So this block begins with the
-      // smallest limit of that time, and then the present limit. The smallest shows the peer which entries were evicted
-      // (RFC 7541, 4.2). Without it, nghttp2 closes the connection.
+      // The table's limit has changed since the last block, perhaps several times. So this block begins with two
+      // limits: the smallest limit since the last block, and the present limit. The smallest limit shows the peer which
+      // entries were evicted (RFC 7541, 4.2). Without it, nghttp2 closes the connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }
@@ -343,8 +346,8 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // `#insertions` also contains fields whose entries the table has evicted. So that it does not grow forever, it is
-    // cleared when it contains more fields than the table can.
+    // `#insertions` still contains fields whose entries the table has evicted. So that `#insertions` does not grow
+    // forever, it is cleared when it contains more fields than the table can hold.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

@@ -32,9 +32,9 @@ for (let bits = 1, code = 0, at = 0; bits <= LONGEST_BITS; bits++) {
 }
 
 /**
- * Decodes a Huffman string (RFC 7541, 5.2) into `target`. Its size must be at least 8/5 of the string's size, because
- * the shortest code has five bits. Returns the number of decoded bytes, or a negative number if the string is
- * malformed.
+ * Decodes a Huffman string (RFC 7541, 5.2) into `target`. The size of `target` must be at least 8/5 of the string's
+ * size, because the shortest code has five bits. Returns the number of decoded bytes, or a negative number if the
+ * string is malformed.
  */
 export function decodeHuffman(bytes: Uint8Array, start: number, end: number, target: Uint8Array): number {
   let written = 0;

@@ -20,8 +20,10 @@ export const DEFAULT_HTTP2_LIMITS = {
   unwrittenAnswers: 100,
   /**
    * Limits for useless frames: in a burst, and per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM.
-   * Before authentication, all frames are useless. Later, empty DATA frames, PRIORITY frames and frames of unknown
-   * types are.
+   *
+   * - Before authentication, all frames are useless.
+   * - After authentication, these frames are useless: empty DATA frames, PRIORITY frames, frames of unknown types, and
+   *   small frames (such as PING) beyond the peer's credit.
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
@@ -32,8 +34,9 @@ export const DEFAULT_HTTP2_LIMITS = {
   /** Size of a stream's window while the connection has many large requests. */
   smallestStreamWindowBytes: 32_768,
   /**
-   * Limit for the sum of the windows of all large requests. Their windows shrink as their number grows. Once they have
-   * the smallest size, the sum may exceed this limit.
+   * Limit for the sum of the windows of all large requests. The more large requests there are, the smaller their
+   * windows become, but not smaller than `smallestStreamWindowBytes`. So very many large requests can exceed this
+   * limit.
    */
   sharedWindowBytes: 2_097_152,
   /** Flow-control window of the connection: how many unread bytes of all requests together the peer may send. */
@@ -72,7 +75,7 @@ export class FloodGuard {
   #isAuthenticated = false;
   /** Number of answers to SETTINGS and PINGs that were not passed to the socket yet. */
   #queued = 0;
-  /** Number of answers that the socket has not written yet, including the queued ones. */
+  /** Number of answers to SETTINGS and PINGs that the socket has not written yet. Includes `#queued`. */
   #unwritten = 0;
 
   constructor(limits: Http2Limits, nowMs: () => number) {
@@ -140,8 +143,8 @@ export class FloodGuard {
   }
 
   /**
-   * Call it when the queued answers were passed to the socket. They count against `unwrittenAnswers` until they are
-   * written.
+   * Call it when the output is passed to the socket. The answers in the output still count against `unwrittenAnswers`
+   * until they are written.
    */
   taken(output: Output): void {
     const answers = this.#queued;

@@ -86,7 +86,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Passes a slice of a request to the consumer (undefined: the end). If the consumer throws, only the stream ends. */
+  /** Passes a slice of a request to the consumer; undefined is the end. If the consumer throws, only the stream ends. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();
@@ -127,8 +127,8 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   /**
-   * Closes all streams, those whose response is incomplete ("unanswered"), or those that cannot end until the peer
-   * sends something ("waiting_for_peer").
+   * Closes the selected streams: all, the "unanswered" ones (their response is incomplete), or the "waiting_for_peer"
+   * ones (they cannot end until the peer sends something).
    */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
@@ -154,7 +154,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    // Most calls add no WINDOW_UPDATE to the output. Then there is nothing to send.
+    // Usually no WINDOW_UPDATE is due yet, so there is no output to send.
     if (this.#output.sizeBytes > 0) this.#events.output();
   }
 

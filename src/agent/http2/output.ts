@@ -3,8 +3,9 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 /** Size of the scratch buffer: room for a few small responses, or for the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output. It is never modified: with the first chunk, an output gets a list of its own.
- * That list is made of one element, because V8 reserves room for 17 elements when it appends to an empty list.
+ * The chunk list of all outputs that are empty. It must never be modified: when an output gets its first chunk, a new
+ * list with this one element replaces the empty list. Appending to an empty list would be worse, because V8 would
+ * reserve room for 17 elements.
  */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];

@@ -22,11 +22,11 @@ export class ReceiveWindows {
   #connectionBytes: number;
   #unannouncedBytes = 0;
   #largeRequests = 0;
-  /** Initial stream window in the last SETTINGS frame that announced one. */
+  /** The value of SETTINGS_INITIAL_WINDOW_SIZE that the agent has announced last. */
   #announcedBytes: number;
   /**
-   * Size of a stream's window that is in effect. A larger size takes effect when the agent announces it. A smaller size
-   * takes effect when the peer acknowledges it.
+   * Size of each stream's window, as the agent applies it now. If the agent announces a larger size, it applies the new
+   * size at once. If it announces a smaller size, it applies the new size only when the peer has acknowledged it.
    */
   streamBytes: number;
   /** Callbacks for SETTINGS that the peer has not acknowledged yet, oldest first. */
@@ -121,18 +121,19 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // If the window has become smaller, the bytes read since the last WINDOW_UPDATE may now be half of it, so that
-      // the next WINDOW_UPDATE is due.
+      // #open() sends a WINDOW_UPDATE once half of the window was read. If the window has become smaller, this may
+      // already be the case.
       this.#open(stream);
     }
   }
 
   /**
-   * Returns the next window size. It is the present size, except in two cases:
+   * Returns the next window size:
    *
-   * - It shrinks if the windows of all large requests would together exceed the shared limit.
-   * - It grows if the windows of twice as many large requests would still fit. With less room it does not grow, so that
-   *   it does not oscillate.
+   * - A smaller size, if windows of the present size would exceed the shared limit for all large requests together.
+   * - A larger size, if windows of that size would fit even for twice as many large requests. With less room the size
+   *   does not grow, so that it does not oscillate.
+   * - Otherwise the present size.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

@@ -59,14 +59,15 @@ export class Sender {
 
   /** Lets the stream take its turn. Call it when the stream has new data to send, or when its window has grown. */
   ready(stream: Http2Stream): void {
-    // Only DATA frames need a window: a response with only trailers left can be sent at any time.
+    // A response without queued DATA does not wait for the peer's window, because the window limits neither header
+    // fields nor trailers.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }
 
   /**
-   * Whether the stream can only end after the peer has sent something: the rest of the request, or a WINDOW_UPDATE that
-   * the rest of the response needs.
+   * Whether the stream cannot end until the peer sends something: either the rest of the request, or a WINDOW_UPDATE
+   * without which the agent cannot send the rest of the response.
    */
   needsPeer(stream: Http2Stream): boolean {
     if (!stream.remoteEnded) return true;
@@ -97,8 +98,8 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // If the stream can send more, `#sendRound` adds it to the set again. It is then the last one, so this loop
-      // reaches all other streams before it.
+      // If the stream can send more, `#sendRound` adds it again at the end of the set. So this loop reaches all other
+      // streams before it reaches this one again.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

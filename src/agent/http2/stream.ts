@@ -11,7 +11,7 @@ const COPY_BELOW_BYTES = 1_024;
 const BLOCK_BYTES: number = 16 * 1024;
 /** Number of free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
-/** The value of `#held` without held input. All requests share it, so it must never be modified. */
+/** Value of `#held` while no input is held back. All requests share this array, so it must never be modified. */
 const NONE: Buffer[] = [];
 
 /** Receives the body of one request, and is called when the request and its stream end. */
@@ -45,7 +45,7 @@ interface Queued {
 }
 
 /**
- * A request and its response. Each of them ends independently (RFC 9113, 5.1, without the states of pushed streams):
+ * A request and its response. Either may end before the other (RFC 9113, 5.1, without the states of pushed streams):
  *
  *     open ────── the client has sent the complete request: `remoteEnded` ─────► half-closed (remote)
  *      │                                                                          │
@@ -53,11 +53,14 @@ interface Queued {
  *      ▼                                                                          ▼
  *     reset with NO_ERROR: the client need not finish its request ─────────────► closed
  *
- * From any state, a stream becomes `closed` by reset(), by RST_STREAM of the client, and by the end of the connection.
+ * From any state, a stream also becomes `closed` by reset(), by RST_STREAM of the client, and by the end of the
+ * connection.
  *
- * After end(), the response is `ended`. The stream becomes `closed` only when all bytes are written, for which it may
- * have to wait for the client's window. When the stream becomes `closed`, the consumer's `closed` is called once, with
- * the error code. Until then, the stream can be paused and resumed.
+ * end() only marks the response as `ended`, because the last bytes may have to wait for the client's window. When all
+ * bytes are written, the stream becomes `closed`.
+ *
+ * Whenever a stream becomes `closed`, it calls the consumer's `closed` once, with the error code. Before that, the
+ * stream can be paused and resumed.
  */
 export class Http2Stream {
   readonly id: number;
@@ -105,8 +108,8 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream`, these fields are the whole response. The request then
-   * counts as open until the fields are sent, so a client that does not read responses reaches the limit of open
+   * Sends the header fields of the response. With `endStream`, the response consists of only these fields. Its request
+   * then counts as open until the fields are sent. So a client that does not read responses reaches the limit of open
    * requests.
    */
   respond(fields: Fields, endStream = false): void {
@@ -132,8 +135,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops the queued writes. If a part of a write is already in the output, the rest of this write is kept, because the
-   * peer could not parse the response without it. Returns the size of the memory that the kept rest occupies.
+   * Drops the queued writes, except a write that is already partly in the output: without its remaining bytes, the peer
+   * could not parse the response. Returns the size of the memory that these remaining bytes occupy.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
@@ -225,13 +228,16 @@ export class Http2Stream {
       if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
       this.consumer?.closed(code);
     } catch (error) {
-      // The error must not prevent the other streams of the connection from being closed.
+      // An error in a callback is only reported, so that the other streams of the connection are still closed.
       reportInternalError(error);
     }
     return heldBytes;
   }
 
-  /** A method and not a property, because any callback of the consumer may pause or end the stream. */
+  /**
+   * This is a method, so that each use reads the fields again: any callback of the consumer may pause or end the
+   * stream.
+   */
   #isPaused(): boolean {
     return this.#paused || this.closed;
   }
@@ -271,7 +277,10 @@ export class HeldBlocks {
   }
 }
 
-/** Number of ended streams that are remembered, to classify late frames for them. */
+/**
+ * Number of ended streams that a connection remembers, in order to decide whether a late frame for one of them is an
+ * error.
+ */
 const REMEMBERED_STREAMS = 256;
 
 /** Remembers the last ended streams of a connection, and whether the agent reset each of them. */

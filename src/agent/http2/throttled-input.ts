@@ -36,7 +36,8 @@ export class ThrottleQueue {
   #tick(): void {
     this.#scheduled = false;
     let left = TICK_BYTES;
-    // A connection that has more input is moved to the end of the set, where this loop reaches it again.
+    // readSlice() moves a connection that has more input to the end of the set. So this loop reaches it again after
+    // all other connections.
     try {
       for (const input of this.#waiting) {
         this.#waiting.delete(input);
@@ -58,7 +59,10 @@ export interface ThrottledInputOptions {
   readonly queue: ThrottleQueue;
   /** Largest number of bytes that the peer may send while it is throttled; no limit if undefined. */
   readonly bytes?: number;
-  /** Largest number of reads while the peer is throttled. Each TLS record is a read, however short it is. */
+  /**
+   * Limit for the number of reads from the socket while the peer is throttled. Each TLS record counts as a read,
+   * however short it is.
+   */
   readonly reads?: number;
 }
 
@@ -141,7 +145,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // If this is called while readSlice() parses a slice, readSlice() then calls #resume.
+    // If readSlice() is parsing a slice now, it calls #resume itself after that slice.
     if (!this.#reading) this.#resume();
   }
 

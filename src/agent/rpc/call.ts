@@ -24,7 +24,7 @@ import { errorFields, OK_FIELDS } from "./status.ts";
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
-/** How long the status of a rejected call waits for the end of the request. */
+/** How long the agent waits for the end of a rejected call's request before it sends the status. */
 const REQUEST_END_WAIT_MS = 1_000;
 /**
  * A smaller grpc-timeout means that the deadline has already passed. In this case grpc-go sends a timeout of one
@@ -34,8 +34,8 @@ const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more bytes than this counts as large (`onLargeCalls`). */
 const LARGE_CALL_BYTES = 1024 * 1024;
 /**
- * The fields of a unary request of at least this size are copied (see `decode`). No valid field is that large, so most
- * of such a request is unknown fields.
+ * If a unary request has at least this size, `decode` copies its fields and releases it. This saves memory, because no
+ * valid field is that large, so most of such a request is unknown fields, which are not copied.
  */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
@@ -50,8 +50,8 @@ export interface CallSetup {
   /** Limits the memory that all calls together keep allocated for the messages that they will receive next. */
   readonly spare: SpareMemory;
   /**
-   * Limits the data of calls that `failOnRead` has ended, and whose clients have not read this data yet. At the limit,
-   * the stream of the oldest such call is reset.
+   * Limits the memory for partly sent messages of calls that `failOnRead` has ended. Such a message is kept until its
+   * client has read it. At the limit, the stream of the oldest such call is reset.
    */
   readonly unreadAnswers: Allowance;
   readonly messageLimitBytes: number;
@@ -132,8 +132,8 @@ export class Call implements StreamConsumer {
    * Returns the request's messages in order. The iteration ends at the client's half-close. It throws AgentError for an
    * invalid message, and the signal's reason on abort.
    *
-   * While the handler is not reading, the call buffers about 80 KiB beyond the flow-control window. While the handler
-   * is reading, the call buffers only one message beyond it.
+   * In addition to the flow-control window, the call buffers one message while the handler is reading, and about 80 KiB
+   * while the handler is not reading.
    */
   messages(): RequestMessages {
     return this.#request;
@@ -142,9 +142,9 @@ export class Call implements StreamConsumer {
   /**
    * Decodes the only message of a request.
    *
-   * - Small message: its byte fields are views of the message.
-   * - Message of LARGE_MESSAGE_BYTES or more: its byte fields are copied, and the message is released. Otherwise even a
-   *   short path would keep the whole message in memory until the call ends.
+   * - Message below LARGE_MESSAGE_BYTES: its byte fields are views of the message.
+   * - Larger message: its byte fields are copied, and the message is released. Without the copies, even a short path
+   *   would keep the whole message in memory until the call ends.
    *
    * @throws AgentError for malformed bytes, or for too many fields
    */
@@ -215,8 +215,8 @@ export class Call implements StreamConsumer {
 
   /**
    * Discards the request's messages. Calls `refuse` when the request is complete or takes too long, or when the client
-   * is gone. A response before the end of the request would require a stream reset, which some clients report as a
-   * broken connection (curl: error 92).
+   * is gone. The call waits for the end of the request, because a response before that would require a stream reset.
+   * Some clients report such a reset as a broken connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#reject = refuse;
@@ -236,9 +236,11 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Ends the call with this error, which a client that is not reading now gets when it reads again. Unsent messages are
-   * dropped, except a message that is partly sent. This message stays in memory until the client has read it. If
-   * `unreadAnswers` has no room for it, the stream is reset.
+   * Ends the call with this error and drops its unsent messages. The client gets the error when it reads, even if it is
+   * not reading now.
+   *
+   * A message that is already partly sent is not dropped: it stays in memory until the client has read it. If the limit
+   * `unreadAnswers` leaves no room for this message, the stream is reset.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);

@@ -1,8 +1,8 @@
 /** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
 /**
- * A request may keep this many free buffers of any size. While one of them is in use, the next message is received into
- * the other one.
+ * Number of buffers that a request may keep for reuse, whatever their size. Two suffice: one receives the next message
+ * while the handler uses the previous message in the other one.
  */
 const KEPT_BUFFERS = 2;
 /**
@@ -29,8 +29,8 @@ export class SpareMemory {
   }
 
   /**
-   * Reverses `keep`: the memory is not kept any longer, because a request uses it again or it was returned to the
-   * system.
+   * Call it when kept memory is used again by a request, or was returned to the system. The memory then no longer
+   * counts as kept.
    */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;

@@ -8,8 +8,10 @@ const PAUSE_AT_BYTES = 64 * 1024;
 /** Added to the size of each buffered message, so that a flood of empty messages is limited too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /**
- * A message of up to this size counts as unread until the handler takes it. A larger message counts until the handler
- * releases it, because a handler may keep it for a long time. Unread bytes of all requests together are limited.
+ * A message above this size is large. The unread bytes of all requests together are limited:
+ *
+ * - A small message counts as unread until the handler takes it.
+ * - A large message counts as unread until the handler releases it, because the handler may keep it for a long time.
  */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
@@ -23,7 +25,10 @@ export class RequestMessages {
   /** This request's share of the limit for unread bytes. Created when the request first buffers bytes. */
   #unread: Share | undefined;
   #queuedBytes = 0;
-  /** Bytes of large messages that a handler has taken and not released. */
+  /**
+   * Bytes of the large messages that the handler has taken but not released yet. If `#isSingle` is set, a message of
+   * any size counts.
+   */
   #takenBytes = 0;
   #paused = true;
   #ended = false;
@@ -34,8 +39,8 @@ export class RequestMessages {
   #wake: (() => void) | undefined;
 
   /**
-   * @param spare the limit for the free buffers that all requests together keep for reuse
-   * @param newShare returns this request's share of the common limit for unread bytes
+   * @param spare limits the free buffers that all requests together keep for reuse
+   * @param newShare creates this request's share of the limit for the unread bytes of all requests
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);
@@ -54,8 +59,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // each() delivers the next message when this promise resolves. It never does, so this each() delivers only
-          // one message. The next call of next() or each() continues with the message after it.
+          // each() waits for this promise before it delivers the next message. The promise never resolves, so that this
+          // each() delivers only one message. A later call of next() or each() delivers the messages after it.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -95,8 +100,7 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // The caller now owns the request's only message. No further message can arrive, so the request needs no free
-          // buffers.
+          // The request has ended, so it needs no more buffers. Its only message now belongs to the caller.
           this.#buffers.close();
           got(only);
         }
@@ -124,8 +128,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // `#wake` must be set before `#read()` is called: if the stream has buffered input, `#read()` may deliver it
-      // synchronously, and `#wake` is then called to take it.
+      // Set `#wake` before calling `#read()`: if the stream has buffered input, `#read()` may call `#wake` at once.
       this.#wake = takeAll;
       this.#read();
     };
@@ -140,8 +143,8 @@ export class RequestMessages {
   };
 
   /**
-   * Ends the iteration with this error at once, and drops the messages that the handler has not taken yet. (An invalid
-   * message does not use this method: its error is thrown only after the messages before it were taken.)
+   * Ends the iteration with this error at once, and drops the messages that the handler has not taken yet. Do not use
+   * it for an invalid message: that error must be thrown only after the handler has taken the messages before it.
    */
   fail(error: AgentError): void {
     if (this.#discarded) return;
@@ -162,7 +165,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended. From now on, messages that its handler still holds do not count against the limit.
+    // The call has ended, so messages that its handler still holds no longer count against the limit.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);
@@ -179,7 +182,8 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // A handler that is waiting takes a small message at once. So such a message does not count against the limit.
+      // If the handler is waiting, a small message does not count against the limit, because the handler takes it at
+      // once.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {

@@ -72,9 +72,9 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Limits the memory of unsent messages of ended calls, whose clients do not read. At the limit, the stream of the
-    // oldest such call is reset, at once because patienceMs is 0. So a call that attaches to a kept command need not
-    // wait until the client of the previous call reads.
+    // Limits the memory for unsent messages of ended calls whose clients do not read. At the limit, the stream of the
+    // oldest such call is reset at once, without a grace period (patienceMs is 0). So a call that attaches to a kept
+    // command need not wait until the client of the previous call reads.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
@@ -103,8 +103,8 @@ export class Router {
         call.answer(isFrame(response) ? response : messageFrame(method.output, response));
         end();
       };
-      // `only` calls this function in the same tick of the event loop in which the request ends. If the handler is
-      // synchronous, the response is sent in that tick, too.
+      // If the handler is synchronous, the response is sent in the same tick of the event loop in which the request
+      // ends, because `only` calls this function in that tick.
       call.messages().only((bytes) => {
         try {
           const response = handler(call.decode(method.input, bytes), call);

@@ -108,8 +108,8 @@ export function checkFieldCount(
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
   /**
-   * Counts the fields of a message and of its submessages. Returns how many of the `allowed` fields are left. This
-   * recursive function always returns, because no message type contains itself.
+   * Counts the fields of a message and of its submessages. Returns how many of the `allowed` fields are left. The
+   * recursion ends, because no message type contains itself.
    */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;

@@ -23,7 +23,7 @@ const LARGE_START_LIMIT_MS = 1_000;
 /**
  * Serves an Exec call. The first frame decides whether it starts a command or attaches to one.
  *
- * @param largeStarts lets large starts of all calls run only one after another
+ * @param largeStarts a mutex that all calls share: only one large start (LARGE_START_BYTES) runs at a time
  */
 export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
   const messages = call.messages();
@@ -42,7 +42,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
-  // The variables of an async function would keep the request (up to 4 MiB) in memory as long as the command runs.
+  // This is not an async function, because its variables would keep the request (up to 4 MiB) in memory as long as the
+  // command runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -75,8 +76,8 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
 }
 
 /**
- * Connects a call to a kept command: returns the frames of the call, and functions that send frames to its client. Does
- * not check the order of the frames, because the kept command checks it.
+ * Connects a call to a kept command. The result contains the frames from the client, and functions that send frames to
+ * the client. Does not check the order of the client's frames, because the kept command checks it.
  */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {

@@ -40,8 +40,8 @@ function content(each: Incoming<BorrowedBytes>, marksLast: boolean): Incoming<Bo
         return take({ bytes, release: () => message.release() });
       },
       (failure) => {
-        // A client that cancels a call may half-close the request before it resets the stream. Then only the missing
-        // `last` shows that the content is incomplete.
+        // A client that cancels a call may half-close the request before it resets the stream. So a request that ended
+        // without an error may still be incomplete. Only the missing `last` shows this.
         const isCut = failure === undefined && marksLast && !isComplete;
         over(isCut ? frameOrder(CUT) : failure);
       },

@@ -54,8 +54,8 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     statResponse(await files.stat(locationOf(request), request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
-  // Called as soon as a RunRestoreDuties call arrives. From then on, restore steps count as running, so that a
-  // POST_RESTORE hook that is called right afterwards waits for them.
+  // Runs as soon as a RunRestoreDuties call arrives, and marks the restore steps as running. So a POST_RESTORE hook
+  // that is called right afterwards waits for them.
   const arrived = (): (() => void) => restore.begin();
   router.unary(
     GuestAgent.method.runRestoreDuties,

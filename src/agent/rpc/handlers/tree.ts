@@ -27,13 +27,13 @@ import { tryItems, TYPES } from "./tree-items.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
 /**
- * Largest number of protobuf fields in a message that has items, those of the items included. This suffices for 1,365
- * items with 12 fields each.
+ * Limit for the number of protobuf fields in a message that has items. The fields of the items count, too. This limit
+ * suffices for 1,365 items with 12 fields each.
  */
 const ITEM_FIELDS = 16_384;
 /**
- * While the agent writes a message of at most this size, it already receives the next one. The client library sends
- * messages of 256 KiB.
+ * While the agent writes a message of at most this size, it already receives the next message. While it writes a larger
+ * message, it receives nothing. The client library sends messages of 256 KiB.
  */
 const AHEAD_BYTES = 512 * 1024;
 const FIELD = WriteTreeRequestSchema.field;
@@ -63,9 +63,10 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
       // because two large messages at once would need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // If this write fails, `coming` is never awaited. The no-op handler prevents an unhandled rejection.
+      // If the write below fails, nothing awaits `coming` any more. Without this no-op handler, a rejection of `coming`
+      // would then be unhandled.
       coming.catch(() => undefined);
-      // The items are views of the message, so the message is released only after the items were written.
+      // Release the message only after its items were written, because the items are views of the message.
       await take(writer, next.bytes);
       next.release();
       report(writer);
