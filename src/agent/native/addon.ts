@@ -166,16 +166,16 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: failed; -ENOSYS: this Node does not export the function. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * From now on, servers accept client certificates that are not valid yet, and chains that end at an intermediate CA.
-   * Call boundHandshakes() first: after relaxCertificateChecks(), nothing else rejects expired certificates. Returns 1
-   * on success and 0 on failure. -ENOSYS: boundHandshakes() was not called, or this Node does not export the
+   * Makes all servers accept client certificates that are not valid yet, and chains that end at an intermediate CA.
+   * Also turns off OpenSSL's check for expired certificates, so call boundHandshakes() first, which adds another check.
+   * Returns 1 on success and 0 on failure. -ENOSYS: boundHandshakes() was not called, or this Node does not export the
    * functions.
    */
   relaxCertificateChecks(): number;
   /**
-   * Protects TLS contexts that are created later against hostile clients: it sets limits and rejects expired
-   * certificates (internals/handshakes.c). Returns 1 on success, 0 on failure, and -ENOSYS if this Node does not export
-   * the functions.
+   * Protects all TLS contexts that are created after this call against hostile clients: limits the CPU time that a
+   * client can cause, and rejects expired certificates (internals/handshakes.c). Returns 1 on success, 0 on failure,
+   * and -ENOSYS if this Node does not export the functions.
    */
   boundHandshakes(): number;
   /** Whether a TLS server can use these PEM texts. False also if this Node does not export OpenSSL's functions. */
@@ -244,20 +244,20 @@ export interface Addon {
   unwatch(inotify: number, watch: number): number;
   /**
    * Watches directories below a directory with inotify(7), and lists their entries. Stops after 200 ms. `how` is
-   * RESOLVE_* of openat2(2). Each element of `paths` is a mark, a path and a NUL. The mark says what to list: `-`
-   * nothing, `/` the subdirectories, `*` all entries. For each path reached, the result has three parts:
+   * RESOLVE_* of openat2(2). Each element of `paths` is a byte, a path and a NUL. The byte says which entries to list:
+   * `-` none, `/` the subdirectories, `*` all. For each path reached, the result has three parts:
    *
    * - the watch, or a negated errno (32 bits)
-   * - the size of the third part (32 bits)
-   * - for each entry a mark, its name and a NUL. The mark is `/` for a directory, `-` for anything else, and `+` for a
-   *   file after which no further files are listed
+   * - the size of the list in bytes (32 bits)
+   * - the list: for each entry a byte for its type (`/` for a directory, `-` for anything else), its name and a NUL. If
+   *   there are too many files, the last listed file has `+` instead of `-`
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
    * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Stops
    * after 200 ms. Resolves with a 32-bit number for each record reached: 0 on success, otherwise step << 16 | errno.
-   * `temporary` is a unique name for a temporary file. `synced` is a second directory. The caller must later sync the
-   * file systems of both directories, because this function does not.
+   * `temporary` is a unique name for a temporary file. `synced` is a second directory. This function does not sync the
+   * file systems of `directory` and `synced`, so the caller must sync them later.
    */
   writeEntries(
     directory: number,

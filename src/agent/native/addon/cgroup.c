@@ -22,7 +22,9 @@ long agent_mount_cgroups(void) {
   return mount;
 }
 
-/* Calls `call` with the arguments from JavaScript: an open directory, a name in the directory, and flags. */
+/*
+ * Gets an open directory, a name in the directory, and flags from JavaScript, and passes them to the function `call`.
+ */
 static napi_value call_at(napi_env env, napi_callback_info info,
                           int (*call)(int directory, const char *name, int flags)) {
   napi_value args[3];

@@ -33,8 +33,8 @@ static int reset_signals(struct spawn_job *job) {
 }
 
 /*
- * Installs the child's ends of its streams as descriptors 0 to 2. An end that has the number of another stream is first
- * duplicated to a higher number, because the dup3 of that stream could overwrite it.
+ * Makes the child's ends of its streams the descriptors 0 to 2. If an end has one of these numbers, but not the right
+ * one, it is first duplicated to a number above 2. Otherwise the dup3 of another stream could overwrite it.
  */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
@@ -48,9 +48,9 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all descriptors except the standard streams and the cgroup's directory. A later step may hang, and a copy of
- * another child's pipe would meanwhile keep that pipe's reader from getting EOF. Linux before 5.9 lacks close_range;
- * there only close_descriptors closes the copies.
+ * Closes all descriptors except the standard streams and the cgroup's directory. A later step may hang, and meanwhile a
+ * copy of another child's pipe would keep that pipe's reader from getting EOF. On Linux before 5.9, which lacks
+ * close_range, this function closes nothing, and the copies stay open until close_descriptors.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
@@ -90,10 +90,11 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * Sets the priority and the OOM score of the child, which would otherwise be those of the agent. A vforked child has
- * its own score (fs/proc/base.c, __set_oom_adj). The agent is not dumpable. Therefore root owns the child's files in
- * /proc until execve, and an agent that is not root has to write the score after execve. All other failures are
- * ignored, because a missing or unusual /proc must not prevent the command.
+ * Sets the priority and the OOM score of the child, which would otherwise be those of the agent. The child can have its
+ * own score, although it shares the agent's memory, because it is vforked (fs/proc/base.c, __set_oom_adj). If the agent
+ * is not root, the open fails with EACCES: the agent is not dumpable, so root owns the child's files in /proc until
+ * execve. The agent then writes the score after execve. All other failures are ignored, because a missing or unusual
+ * /proc must not prevent the command.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -139,10 +140,12 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes all descriptors except the standard streams. O_CLOEXEC would act too late: execve(2) resumes the agent before
- * it closes descriptors, so the child's copies of other children's pipes would stay open for a moment. If close_range
- * is not available (Linux before 5.9, some seccomp filters), closes the descriptors that /proc lists. If /proc is not
- * available either, tries every number up to the hard limit, which may be a billion.
+ * Closes all descriptors except the standard streams. O_CLOEXEC does not suffice: execve(2) first resumes the agent and
+ * only then closes descriptors, so the child's copies of other children's pipes would stay open for a moment. There are
+ * three ways, tried in this order:
+ *   - Call close_range, which Linux before 5.9 and some seccomp filters lack.
+ *   - Close the descriptors that /proc lists.
+ *   - Close every number up to the hard limit, which may be a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;

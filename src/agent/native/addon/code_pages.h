@@ -16,8 +16,9 @@ struct page_range {
 };
 
 /*
- * Returns the pages of a read-only PT_LOAD segment, as addresses of the file (p_vaddr). Pages that it shares with a
- * writable segment are left out. The range is empty for every other segment.
+ * Returns the pages of the segment at `index` that are never written, as addresses of the file (p_vaddr). For a
+ * read-only PT_LOAD segment, these are all pages that it does not share with a writable segment. For every other
+ * segment, the range is empty.
  */
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
 

@@ -63,8 +63,8 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
   } else if (inherits) {
     entry->gid = place->seen.st_gid;
     /*
-     * As with mkdir(2), a new directory also inherits the setgid bit, except if the record gives an exact mode, which
-     * includes that bit.
+     * In a setgid directory, mkdir(2) also sets the setgid bit of the new directory. The same is done here, except if
+     * the record gives an exact mode, because an exact mode says whether this bit is set.
      */
     bool is_exact = (entry->has & HAS_MODE) != 0 && (entry->has & PLAIN_MODE) == 0;
     if (entry->type == DIRECTORY_ENTRY && !is_exact) entry->mode |= S_ISGID;
@@ -72,7 +72,10 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
   entry->has |= all;
 }
 
-/* fchmod(2) rejects O_PATH descriptors. EPERM is the error of a seccomp filter that does not know fchmodat2. */
+/*
+ * Tries three system calls. fchmod(2) rejects an O_PATH descriptor (EBADF). fchmodat2 may be missing (ENOSYS), or
+ * rejected by a seccomp filter that does not know it (EPERM). chmod(2) with the path in /proc is the last one.
+ */
 static int change_mode(int fd, mode_t mode) {
   int result = fchmod(fd, mode);
   if (result == 0 || errno != EBADF) return result;
@@ -166,7 +169,7 @@ static int open_made(int parent, const char *name) {
   int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   long first = syscall(SYS_getdents64, fd, raw, sizeof raw);
-  /* An empty directory has only the records of "." and "..", of 24 bytes each. */
+  /* For an empty directory, getdents64 returns 48 bytes: a record of 24 bytes each for "." and "..". */
   if (first >= 0 && first <= 48) return fd;
   close(fd);
   return fail_with(EEXIST);
@@ -184,7 +187,10 @@ static int make_directory(const struct place *place, const char *name, const str
   return fail_with(error);
 }
 
-/* Sets the owner of a new link. Another process may have replaced the link, so the type of the entry is checked. */
+/*
+ * Sets the attributes of a new symbolic link, except the mode. Fails with ESTALE if another process has replaced the
+ * link by an entry of another type.
+ */
 static int set_link(const struct place *place, const char *name, const struct entry *entry) {
   struct stat made;
   struct entry own = *entry;
@@ -234,8 +240,8 @@ int commit_entry(const struct place *place, const char *name, const struct entry
   if ((stages & APPLY) != 0) {
     struct stat made;
     /*
-     * The size is not checked if make_entry wrote the whole content of a file without a name: no other process could
-     * open the file and change it.
+     * A file needs no check of its size if it has no name and make_entry wrote its whole content: no other process
+     * could open the file and change it.
      */
     bool is_whole = place->kind == UNNAMED && entry->data_bytes > 0 && entry->data_bytes == entry->size;
     if (!is_whole && fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
@@ -286,8 +292,11 @@ int agent_make_entry(struct argument *args) {
 enum { OVERWRITES = 8, HAS_TEMPORARY = 16 };
 
 /*
- * Arguments: the descriptors of a file and of its directory, a record, a temporary name, and stages with flags. After
- * the stage NAME, closes both descriptors, so that JavaScript needs no further jobs for closing.
+ * Arguments:
+ *   0, 1: the descriptors of the file and of its directory
+ *   2, 3: the record and the temporary name
+ *   4: the stages, combined with the flags above
+ * If the stages include NAME, closes both descriptors on success, so that JavaScript needs no further jobs for closing.
  */
 int agent_commit_entry(struct argument *args) {
   int fd = args[0].number, flags = args[4].number;

@@ -15,10 +15,11 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * Flags of `has`: the attributes that the record specifies. If it does not specify the owner, group or mode:
- *   - a file that replaces another file gets the attribute of that file;
- *   - any other new entry gets the value in the record, which is the default. Exception: in a setgid directory, it gets
- *     the directory's group.
+ * Flags of `has`.
+ * HAS_*: the record specifies this attribute. An owner, group or mode that it does not specify comes from:
+ *   - the replaced file, if the entry is a file that replaces another;
+ *   - the directory, for the group, if the directory has the setgid bit;
+ *   - the default in the record, in all other cases.
  * PLAIN_MODE: the mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits.
  * FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
  */
@@ -32,7 +33,10 @@ struct entry {
   uint32_t type, has;
   uint32_t mode, uid, gid, modified_ns;
   int64_t modified;
-  /* Size of the complete file. The record may lack content that is written to the open file later. */
+  /*
+   * Size of the complete file. It may exceed `data_bytes`: the rest of the content is then written to the open file
+   * later.
+   */
   int64_t size;
 };
 
@@ -47,7 +51,7 @@ enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STE
 
 /* Stores the number of the step that failed in the upper bits of errno. Returns -1. */
 int fail_at(int step);
-/* Whether the last failure had this error and happened at this step (fail_at). */
+/* Whether errno consists of this step and this error, as stored by fail_at. */
 bool has_failed_at(int step, int error);
 
 /* The directory in which entries are created, and whether it allows files without a name. */
@@ -70,8 +74,8 @@ struct place {
 void complete_entry(const struct place *place, const char *name, struct entry *entry);
 
 /*
- * Creates an entry. Call complete_entry first. For a file, returns its descriptor: the file has no name, or only the
- * temporary one, until commit_entry assigns its name. For any other entry, returns 0.
+ * Creates an entry. Call complete_entry first. Returns the descriptor of a new file, and 0 for any other entry. A new
+ * file has no name or only the temporary name, until commit_entry gives it its final name.
  */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 

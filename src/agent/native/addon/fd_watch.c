@@ -4,8 +4,8 @@
 #include "values.h"
 
 /*
- * A bit that the callback's argument can have in addition to UV_READABLE and UV_WRITABLE. It means that the descriptor
- * is in an error state, and that libuv has therefore stopped the watch.
+ * An additional bit of the callback's argument, besides UV_READABLE and UV_WRITABLE: the descriptor is in an error
+ * state, so libuv has stopped the watch.
  */
 enum { FAILED = 4 };
 

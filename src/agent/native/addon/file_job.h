@@ -15,8 +15,8 @@ struct argument {
 };
 
 /*
- * A call gets an array of its arguments, followed by its answer at this index. To return bytes instead of a number, the
- * call sets `bytes` of the answer to memory from malloc(3). The job frees this memory.
+ * Index of the answer in the array that a file_call gets. The arguments come before it. To return bytes instead of a
+ * number, the file_call sets `bytes` of the answer to memory from malloc(3). The job frees this memory.
  */
 enum { ANSWER = 5 };
 /*

@@ -56,8 +56,8 @@ static int no_passphrase(char *buffer, int size, int writing, void *context) {
 }
 
 /*
- * Tells why a certificate could not be read. Returns true if the PEM text has no further certificate, and false if its
- * next certificate is malformed.
+ * Call this after a certificate could not be read. Returns true if the reason is that the PEM text has no further
+ * certificate, and false if the next certificate is malformed.
  */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();

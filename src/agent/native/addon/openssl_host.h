@@ -12,8 +12,8 @@
 #define AND_THERE(name) &&(name) != NULL
 
 /*
- * Declares the functions that a C file calls, which the file lists in a macro LIST(F). Also defines `check`, which
- * returns whether Node exports all of them.
+ * For a C file that calls OpenSSL: declares the functions that the macro LIST(F) of this file names. Also defines a
+ * function `check`, which returns whether Node exports all of them.
  */
 #define CALLS_OF_OPENSSL(LIST, check) \
   LIST(DECLARE_WEAK)                  \

@@ -11,9 +11,9 @@
 #define LARGE_BLOCK_BYTES (128 * 1024)
 
 /*
- * Fixes the size from which malloc(3) maps a block separately, so that free(3) returns the block to the kernel. By
- * default glibc raises this size when such a block is freed, and then takes larger blocks from the heap, which hardly
- * ever shrinks.
+ * Sets a constant threshold for malloc(3). Blocks of at least this size are mapped separately, so that free(3) returns
+ * them to the kernel. By default glibc raises the threshold when such a block is freed. It then takes larger blocks
+ * from the heap, which hardly ever shrinks.
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 

@@ -80,7 +80,10 @@ static bool read_row(pid_t pid, int32_t *row) {
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &threads, &start) != 6)
     return false;
-  /* If only the main thread has ended, the process is shown as a zombie although other threads run. */
+  /*
+   * The kernel also shows the state Z if only the main thread has ended. The process must not count as a zombie while
+   * other threads run.
+   */
   if (state == 'Z' && threads > 1) state = 'S';
   row[PID] = pid;
   row[STATE] = state;
@@ -93,7 +96,10 @@ static bool started_at(pid_t pid, int32_t start) {
   return read_row(pid, row) && row[START] == start;
 }
 
-/* The pidfd is opened before the start time is compared, so it cannot refer to a later process. */
+/*
+ * Opens the pidfd first, and compares the start time afterwards. In this order, the pidfd cannot refer to a later
+ * process with the same pid.
+ */
 long agent_signal_process(pid_t pid, int start, int signal) {
   if (pid <= 1) return fail_with(EINVAL);
   int process = (int)syscall(SYS_pidfd_open, pid, 0);

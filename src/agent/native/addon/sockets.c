@@ -81,8 +81,8 @@ long agent_unacknowledged_ms(int fd) {
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return -1;
   bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_notsent_bytes > 0;
   /*
-   * While the peer's window is closed, the kernel sends probes. A single unanswered probe does not mean that the peer
-   * is dead: its answer may still be on its way.
+   * While the peer's window is closed, the kernel sends probes. One unanswered probe is normal, because the answer may
+   * still be on its way. So the peer's silence counts only from the second unanswered probe on.
    */
   bool should_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
   if (!waits) return 0;

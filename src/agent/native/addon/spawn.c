@@ -140,9 +140,9 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
 }
 
 /*
- * Passes a settled job to the JavaScript thread, and then releases `settled`, which agent_spawn acquired for this job.
- * If the JavaScript thread has ended, the call fails. Node has then already released `settled` for this job, so this
- * function must not do it again.
+ * Passes a settled job to the JavaScript thread. `settled` must then be released once, because agent_spawn has acquired
+ * it for this job. If the call succeeds, this function releases it. The call fails if the JavaScript thread has ended,
+ * and Node has then already released it.
  */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
@@ -196,9 +196,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Kills the child of a start, except if the start has settled, because the child's pid may then have been reused.
- * Returns a number for the system call that the child was executing: 1 for chdir, 2 + n for execve of the n-th file, 0
- * for any other.
+ * Aborts a start by killing the child. Does nothing if the start has settled, because the child's pid may then have
+ * been reused. Returns what the child was executing: 1 for chdir, 2 + n for execve of files[n], 0 for anything else.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;

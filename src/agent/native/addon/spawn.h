@@ -14,7 +14,11 @@
 
 /* The child's standard streams. They decide whether the child leads a session or only a process group. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* the child leads a process group, with the agent's streams (only stdin if pipes_outputs) */
+  /*
+   * The child leads a process group. Its streams are the agent's, except that stdout and stderr are pipes if
+   * `pipes_outputs` of the job is true.
+   */
+  STREAMS_INHERITED = 0,
   STREAMS_PIPES = 1,     /* the child gets a pipe for each stream, and becomes a session leader */
   STREAMS_TERMINAL = 2,  /* the child gets a new terminal, which controls its session */
 };
@@ -30,8 +34,8 @@ struct spawn_job {
   char **env;
   char **cwd; /* the working directory, the only string of the list */
   enum spawn_streams streams;
-  bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
-  bool pipes_outputs; /* with STREAMS_INHERITED: whether stdout and stderr are pipes, and only stdin is the agent's */
+  bool has_input; /* only for STREAMS_PIPES: true if stdin is a pipe, false if it is /dev/null */
+  bool pipes_outputs; /* only for STREAMS_INHERITED: true if stdout and stderr are pipes, false if the agent's */
   int cols, rows;
   bool iutf8; /* whether the terminal's line editing treats input as UTF-8 */
   int cgroup_fd; /* open directory of the child's cgroup, or -1 */
@@ -60,7 +64,7 @@ struct spawn_job {
 
   /* Fields that both the JavaScript thread and the job's thread use. */
   pthread_mutex_t lock;
-  bool settled; /* whether the start has succeeded or failed; if so, the pid may have been reused */
+  bool settled; /* true after the start has succeeded or failed; the pid may be reused then, so do not signal it */
   atomic_bool aborted;
 };
 

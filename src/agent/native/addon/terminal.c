@@ -13,7 +13,10 @@ static int open_master(void) {
   return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* TIOCGPTPEER (Linux 4.13) needs no path, so it works even if /dev/pts is not the devpts mount of the master. */
+/*
+ * First tries TIOCGPTPEER (Linux 4.13). It needs no path, so it works even if the mount at /dev/pts is not the one to
+ * which the master belongs.
+ */
 static int open_slave(int master) {
   int unlock = 0;
   unsigned int number = 0;

@@ -13,8 +13,8 @@
 #include "spawn.h"
 
 /*
- * The agent's time slice: half of the kernel's default on two CPUs. With 0.1 ms a command took longer, because other
- * processes interrupted the agent too often.
+ * The agent's time slice. On a guest with two CPUs, it is half of the kernel's default. With a slice of 0.1 ms a
+ * command took longer, because other processes interrupted the agent too often.
  */
 enum { AGENT_SLICE_NS = 700 * 1000 };
 /* The scheduling policies SCHED_OTHER and SCHED_BATCH. Only tasks with these policies have a time slice. */
@@ -52,9 +52,9 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Gives the calling thread a short time slice. Stores the previous slice, which the agent's children get back; 0 means
- * the kernel's default. The kernel reports its default only for a thread without a slice of its own, so the function
- * first removes the thread's slice.
+ * Gives the calling thread a short time slice, and stores the previous slice for the agent's children (0 if it was the
+ * kernel's default). To compare it with the default, the function first removes the thread's own slice, because only
+ * then does the kernel report the default.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

@@ -21,7 +21,8 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 struct tree {
   int root, flags;
   /*
-   * At the end, the caller syncs the file systems of this directory and of `root`. The two may be the same directory.
+   * Descriptor of a directory, which may be the same directory as `root`. The job does not sync the file systems of
+   * these two directories, because the caller does so at the end.
    */
   int synced;
   /* The directory of the last entry; its descriptor is -1 while no directory is open. */
@@ -32,7 +33,10 @@ struct tree {
    * the disk.
    */
   int error;
-  /* Whether the name of an earlier file was taken. If so, put_file looks up each later name before it uses the name. */
+  /*
+   * True after the first file whose name was taken. From then on, put_file looks up each name and no longer assumes
+   * that it is free.
+   */
   bool replaces;
 };
 
@@ -42,7 +46,10 @@ static int beneath(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
 }
 
-/* Opens a path like `beneath`, but resolves the target of an absolute link inside the root, as in a chroot. */
+/*
+ * Opens a path, and never leaves the root, like `beneath`. But where `beneath` rejects a link with an absolute target,
+ * this function looks for the target inside the root, as in a chroot.
+ */
 static int within(const struct tree *tree, const char *path, int flags) {
   int fd = beneath(tree, path, flags);
   if (fd >= 0 || errno != EXDEV || (tree->flags & NO_SYMLINKS) != 0) return fd;
@@ -88,8 +95,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry, except if the caller syncs this file system at the end. The caller misses a
- * file system, for example, if a symbolic link in the tree refers to it.
+ * Syncs the file system of the last entry, except if it is the file system of `root` or `synced`, which the caller
+ * syncs at the end. The entry is on another file system, for example, if its path leads through a symbolic link.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -128,8 +135,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /*
-   * For a link that leads outside the root, `within` fails with ENOENT, because it looks for the target inside the
-   * root. `beneath` fails with EXDEV, which is the true reason.
+   * If a link leads outside the root, `within` fails with ENOENT, because it looks for the target inside the root. The
+   * true reason is EXDEV, with which `beneath` fails.
    */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
@@ -140,8 +147,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Creates the file without first checking whether its name is free, because most names are. If the name is taken, the
- * attributes that the entry does not specify are copied from the existing file, which the new file then replaces.
+ * Creates a file. At first assumes that its name is free, because most names are. If the name is taken, fills in the
+ * unspecified attributes again, now from the existing file, and then replaces that file.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;
@@ -175,7 +182,10 @@ static int open_directory(const struct tree *tree, const char *name, const struc
 }
 
 static int put_directory(struct tree *tree, const char *name, struct entry *entry, const char *path) {
-  /* The directory stays writable for its owner until its content is complete. ATTRIBUTES_ENTRY sets the final mode. */
+  /*
+   * At first the directory is writable for its owner, so that its content can be created. A later record of type
+   * ATTRIBUTES_ENTRY sets the final mode.
+   */
   entry->mode |= 0700;
   if (make_entry(&tree->place, name, entry, NULL) == 0) return 0;
   if (errno != EEXIST) return -1;

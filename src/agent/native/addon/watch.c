@@ -39,7 +39,11 @@ long agent_open_inotify(void) { return inotify_init1(IN_NONBLOCK | IN_CLOEXEC); 
 
 long agent_unwatch(int inotify, int watch) { return inotify_rm_watch(inotify, watch); }
 
-/* Adds a watch for an open directory. If a seccomp filter forbids unshare(2), uses the descriptor's path in /proc. */
+/*
+ * Adds a watch for an open directory. Normally, the thread enters the directory and watches ".". If the thread has no
+ * working directory of its own, for example because a seccomp filter forbids unshare(2), the directory's path in /proc
+ * is used instead.
+ */
 static int watch_open(const struct watching *watching, int fd) {
   const struct argument *args = watching->args;
   if (watching->has_own_directory) {

@@ -6,8 +6,8 @@
 
 /*
  * Starts the agent in a process group of its own. If the launcher's group is in the foreground of the terminal, the
- * agent's group takes its place, so that Ctrl-C reaches only the agent. Call this with all signals blocked. The agent
- * starts with no signal blocked and with default dispositions, but ignores real-time signals.
+ * agent's group takes its place, so that Ctrl-C reaches only the agent. The caller must have blocked all signals. The
+ * agent starts with no signal blocked, and with real-time signals ignored.
  */
 pid_t start_agent(char **command, char **environment);
 

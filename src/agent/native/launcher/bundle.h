@@ -18,14 +18,16 @@ struct bundle {
 void find_bundle(struct bundle *bundle);
 
 /*
- * The agent's command line. The bundled dynamic loader runs the bundled program and libraries, so that nothing of the
- * image is used. It preloads the addon, which sets up the process before Node starts (internals/mutex_table.c).
+ * The agent's command line. It starts the bundled dynamic loader, which runs the bundled program with the bundled
+ * libraries, so that nothing of the image is used. The loader also preloads the addon, because the addon must set up
+ * the process before Node starts (internals/mutex_table.c).
  */
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
 /*
- * Starts read-ahead of the parts of the bundle that agent.pages lists, and returns at once. The start and the first
- * calls need these parts. Without the list or kernel support, pages are read on demand.
+ * Makes the kernel read the pages that the file agent.pages lists, because the agent needs these pages for its start
+ * and its first calls. Does not wait for them. Without the list or without readahead(2), the kernel reads each page at
+ * its first access.
  */
 void read_ahead(const struct bundle *bundle);
 

@@ -16,7 +16,10 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* Kernels since 6.3 may require MFD_NOEXEC_SEAL (vm.memfd_noexec). Earlier kernels reject the flag. */
+/*
+ * Linux since 6.3 may require MFD_NOEXEC_SEAL (vm.memfd_noexec), so the first attempt has this flag. Earlier kernels
+ * reject it with EINVAL, so the second attempt is without it.
+ */
 static int create_memory_file(void) {
   int file = memfd_create("environment", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL)
@@ -75,8 +78,8 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
      */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
     /*
-     * The agent does not trust the image's CA certificates. OpenSSL gets the same empty file in their place, so that it
-     * loads no CA certificate.
+     * The agent must not trust the CA certificates of the image. So the paths of OpenSSL's CA certificates lead to the
+     * empty configuration file, in which OpenSSL finds no certificate.
      */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),
     entry_of("SSL_CERT_DIR=%s", bundle->openssl_config),

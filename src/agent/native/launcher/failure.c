@@ -27,8 +27,9 @@ void say_without_waiting(const char *text) {
   if (poll(&output, 1, 0) <= 0)
     return;
   /*
-   * Other processes share the stream, so O_NONBLOCK must not be set, and the write may block even after poll(2). A
-   * timer then interrupts the write. It repeats, in case it first fires before the write has started.
+   * The write may block even after poll(2), because other processes write to the same stream. O_NONBLOCK would affect
+   * these processes, too, so a timer interrupts the write instead. The timer repeats, in case it first fires before the
+   * write has started.
    */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};

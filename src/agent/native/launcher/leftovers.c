@@ -52,7 +52,7 @@ static long now_ms(void) {
 }
 
 /*
- * Whether the last round signalled a process. If not, processes may still be left, because the launcher may lack the
+ * Whether the last round signalled a process. False does not mean that no process is left: the launcher may lack the
  * permission to signal processes of other users.
  */
 static bool signalled_any;
@@ -74,13 +74,16 @@ static bool signal_listed_children(int proc, int number) {
   snprintf(path, sizeof path, "self/task/%d/children", getpid());
   if (read_text(proc, path, list, sizeof list) < 0)
     return false;
-  /* The last pid may be cut off, so only pids that are followed by a space are used. */
+  /* The list may be cut off in the middle of the last pid, so the loop uses only pids that are followed by a space. */
   for (char *next = list, *end; (end = strchr(next, ' ')) != NULL; next = end + 1)
     signal_process((pid_t)strtol(next, NULL, 10), number);
   return true;
 }
 
-/* Whether the process is a child of the launcher. Because of WNOWAIT, a zombie is not reaped. */
+/*
+ * Whether the process is a child of the launcher: waitid(2) succeeds only for a child. WNOWAIT keeps it from reaping a
+ * zombie.
+ */
 static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -108,8 +111,8 @@ static void signal_found_children(int number) {
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
     /*
-     * A round without a search does not show that no child is left. So it counts as a round that signalled a child, and
-     * the caller continues to wait.
+     * During the pause no search is made, so children may be left. With `signalled_any` set, the caller does not count
+     * this round as one without children.
      */
     signalled_any = true;
     return;

@@ -56,8 +56,8 @@ static void ensure_standard_streams(void) {
 }
 
 /*
- * Closes all inherited descriptors except the standard streams. Linux before 5.9 lacks close_range(2): there the agent
- * inherits the descriptors, and closes them in its children.
+ * Closes all inherited descriptors except the standard streams. Linux before 5.9 lacks close_range(2). There the agent
+ * inherits the descriptors, but its children do not, because each child closes them before it executes its command.
  */
 static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
@@ -77,12 +77,18 @@ static void open_channel(int *launcher_end, int *agent_end) {
 static void report_crash(int status) {
   char text[300];
   if (!WIFSIGNALED(status)) {
-    /* Only EX_SOFTWARE needs a message. With another status, the agent or its subcommand has printed the reason. */
+    /*
+     * EX_SOFTWARE means that the agent crashed and wrote the reason to its log. With any other status, the agent or its
+     * subcommand has printed the reason, so the launcher prints nothing.
+     */
     if (WEXITSTATUS(status) == EX_SOFTWARE)
       say_without_waiting("guest-agent: the agent crashed (see its log); its remaining processes were ended\n");
     return;
   }
-  /* If Node cannot start its threads, it aborts (SIGABRT) without a message, so the launcher names the limits. */
+  /*
+   * Node aborts (SIGABRT) without a message if a limit prevents it from starting its threads, so the launcher names
+   * these limits.
+   */
   const char *hint = WTERMSIG(status) == SIGABRT ? "; it requires 30 processes and threads: check pids.max of its "
                                                    "cgroup and the process limit of its user (RLIMIT_NPROC)"
                                                  : "";

@@ -18,8 +18,8 @@
 int protect_from_oom_killer(void) {
   char text[16] = "";
   /*
-   * The agent's children would inherit the protected score, so the agent writes the original score to their
-   * /proc/PID/oom_score_adj. Without procfs this is impossible, so the launcher keeps the original score.
+   * Without procfs, the score stays as it is. Otherwise the agent's children would inherit the protected score, and the
+   * agent could not restore their original score, because this requires a write to /proc/PID/oom_score_adj.
    */
   if (!has_proc())
     return NO_OOM_SCORE;

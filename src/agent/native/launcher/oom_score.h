@@ -5,9 +5,9 @@
 #define NO_OOM_SCORE 1001
 
 /*
- * Makes this process the last victim of the OOM killer, and also the agent, which inherits the score. Returns the
- * container's original score, which the agent sets for its own children. Returns NO_OOM_SCORE and changes nothing if
- * the original score is as low already, or if procfs or CAP_SYS_RESOURCE is missing.
+ * Lowers the OOM score of this process, so that the OOM killer kills it last. The agent inherits the lower score.
+ * Returns the container's original score, which the agent gives to its own children. Changes nothing and returns
+ * NO_OOM_SCORE in two cases: the original score is low enough already, or procfs or CAP_SYS_RESOURCE is missing.
  */
 int protect_from_oom_killer(void);
 

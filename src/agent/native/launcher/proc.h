@@ -5,8 +5,8 @@
 #include <sys/types.h>
 
 /*
- * Whether /proc is a procfs. The image may have an ordinary directory there, which could name any process or contain a
- * FIFO.
+ * Whether /proc is a procfs. The image may have an ordinary directory at this path. Its files must not be used: they
+ * could contain wrong process ids, or be FIFOs, which block the open.
  */
 bool has_proc(void);
 

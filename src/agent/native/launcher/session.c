@@ -96,8 +96,9 @@ static void find_descendants(DIR *proc) {
 }
 
 /*
- * Writes a path such as "../../" to `path`, which leads from the session's cgroup to the root of the hierarchy. The
- * session's cgroup is one level below the launcher's.
+ * Writes to `path` the relative path from the session's cgroup to the root of the hierarchy, such as "../../". The
+ * session's cgroup is one level below the launcher's, so the path has one "../" more than the launcher's cgroup has
+ * levels.
  */
 static bool path_to_root(DIR *proc, char *path, size_t size) {
   char text[PATH_MAX + 256];
