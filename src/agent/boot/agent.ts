@@ -112,8 +112,8 @@ export class Agent {
   }
 
   /**
-   * Starts the workload, if there is one. The promise `ended` is in an object, because the caller's `await` would
-   * otherwise wait for it.
+   * Starts the workload, if there is one. The promise `ended` is wrapped in an object, because an async function that
+   * returns a promise resolves only when that promise does.
    */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#services;
@@ -139,7 +139,8 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // The warm-up must come first: it loads cached code, which V8 rejects once onActivity() has changed flags of V8.
+    // onActivity() may change flags of V8. V8 would then reject the cached code that the warm-up loads, so the warm-up
+    // comes first.
     memory.onActivity();
   }
 

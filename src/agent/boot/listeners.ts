@@ -142,8 +142,8 @@ export class Listeners {
    * Runs, in memory, the calls that a node agent makes after a restore, so that V8 compiles their code now and not in
    * each clone. Never rejects.
    *
-   * @param harmless receives the in-memory server, and returns replacements for Exec and Restore that change nothing in
-   *   the guest
+   * @param harmless is called with the in-memory server; returns the Exec and Restore for these calls, which must
+   *   change nothing in the guest
    */
   async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
     const { configuration, platform } = this.#parts;

@@ -125,8 +125,8 @@ async function runSubcommand(
 }
 
 async function runBridge(addon: Addon, path: string | undefined, printError: (line: string) => void): Promise<number> {
-  // A terminal in line mode has an end-of-file character, which terminalEofByte() returns. In all other cases the
-  // result is negative.
+  // Only a terminal in line mode has an end-of-file character. In all other cases, terminalEofByte() returns a negative
+  // number.
   if ([0, 1].some((fd) => addon.terminalEofByte(fd) >= 0)) {
     printError(
       "bridge: standard input or output is a terminal in line mode, which would change the bytes; run it without a terminal (docker exec -i, not -it)",

@@ -28,10 +28,7 @@ export interface Configuration {
   readonly workloadSocketPath: string | undefined;
   /** Path of the socket that answers probes. If undefined, there is no such socket. */
   readonly probeSocketPath: string | undefined;
-  /**
-   * If `guestPort` is set, `credentials.tls` is always set, too. If `guestVsockPort` is the only port, it may be
-   * undefined.
-   */
+  /** `credentials.tls` is always set if `guestPort` is set: TCP requires TLS, but vsock does not. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;

@@ -11,8 +11,8 @@ const FILE_VARIABLES = [
 type FileVariable = (typeof FILE_VARIABLES)[number];
 
 /**
- * A fast test of whether a listener can start with the TLS material. True is certain. False may mean "unknown", so the
- * full check then decides.
+ * A fast test of whether a listener can start with the TLS material. If it returns true, a listener can start. If it
+ * returns false, the full check decides, because the material may still be valid.
  */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
@@ -229,8 +229,8 @@ class InstanceToken {
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // If a call has several tokens, `digest` is longer, because it consists of several digests. Then write() truncates
-    // it, so `written` differs from `digest.length` and the result is false.
+    // If a call has several tokens, `digest` consists of several digests, so it is too long. write() truncates it. Then
+    // `written` differs from `digest.length`, and the result is false.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

@@ -14,7 +14,7 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** Number of intervals (POLL_MS) without an answer after which a file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/** Used for a file whose file system does not respond: as the errno in the problem, and as the file's `version`. */
+/** Says that a file system does not respond: as the errno in the problem, and as the `version` of the file. */
 const NO_ANSWER = "ETIMEDOUT";
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
@@ -58,14 +58,14 @@ interface FileState {
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
 /**
- * Ends the agent if `reading`, a read of a file at the agent's start, takes too long. Otherwise resolves with the
- * result of `reading`. Needed because `BootstrapFiles.read` has no timeout of its own.
+ * Resolves with the result of `reading`, which reads a file at the agent's start. Ends the agent if this takes too
+ * long. Needed because `BootstrapFiles.read` has no timeout of its own.
  */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
- * Reads the files that bootstrap variables name. If a file system hangs, the read blocks a thread for ever. So after
- * the start only one read is in progress at a time. Once a read has timed out, all others fail until it returns.
+ * Reads the files that bootstrap variables name. A read from a file system that hangs blocks a thread for ever. So
+ * after the start, at most one read is in progress. If it has timed out, all further reads fail until it returns.
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
@@ -144,8 +144,8 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 
   async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // The list separates paths by NULs, but an invalid path may contain a NUL. So an empty path takes its place in the
-    // list. The addon cannot open an empty path.
+    // The list separates paths by NULs. An invalid path may itself contain a NUL, so the list has an empty path in its
+    // place. The addon cannot open an empty path.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }

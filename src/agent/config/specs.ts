@@ -126,8 +126,7 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
   const problems = jsonProblems(schema, json);
   if (problems.length > 0) return invalidSpec(schema, ...problems);
   try {
-    // fromJsonString gets the text and not `json`, so that it rejects duplicate keys. In `json` they are gone, because
-    // JSON.parse has dropped them.
+    // fromJsonString parses the text again, because it rejects duplicate keys. JSON.parse has dropped them from `json`.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
     return invalidSpec(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
@@ -170,9 +169,9 @@ function positionOf(error: unknown): string {
 }
 
 /**
- * Returns the problems of a JSON value, one line per field, such as `ready_cmd.argz: unknown field`. The check of the
- * protobuf library would stop at the first problem and quote the value. This function leaves enums, and lists and maps
- * of messages, to the library, because no spec has such fields.
+ * Returns the problems of a JSON value, one line per field, such as `ready_cmd.argz: unknown field`. Needed because the
+ * protobuf library's check would stop at the first problem and quote the value. This function does not check enums, or
+ * lists and maps of messages, because no spec has such fields.
  */
 function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
   if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];

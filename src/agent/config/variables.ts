@@ -26,8 +26,8 @@ export const BOOTSTRAP_VARIABLES = [
 ] as const;
 
 /**
- * Common prefix of the variables. Other entries are dropped first, because searching a large environment for each
- * variable would delay the start of the workload.
+ * Common prefix of the agent's variables. Entries without this prefix are dropped first, because searching a large
+ * environment for each variable would delay the start of the workload.
  */
 const PREFIX: Buffer = Buffer.from("SVC_");
 
@@ -136,8 +136,8 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 const EQUALS = 0x3d;
 /**
  * Matches names that may be misspelled names of the agent's variables. Only these names are compared with the real
- * ones, because comparing is slow. The pattern requires S, V or C among the first three letters: even a misspelled SVC_
- * with two wrong letters has one of them there.
+ * ones, because comparing is slow. One of the first three letters must be S, V or C: at most two letters of the prefix
+ * SVC_ may be wrong, so one of these three remains.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
 /**

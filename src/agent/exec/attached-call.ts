@@ -50,9 +50,9 @@ const SMALL_BYTES = 4 * 1024;
 /** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Limit for input that waits until the command accepts earlier input. Above the limit, the agent reads no more frames
- * of the call. Acknowledgements of output are then not read either. To avoid that, the schema does not allow a client
- * to have more unacknowledged input than this.
+ * Limit for input that waits because the command has not accepted earlier input. Above the limit, the agent reads no
+ * more frames of the call, not even acknowledgements of output. This happens only to clients that violate the schema:
+ * it permits at most this much unacknowledged input (ExecStdinAck).
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
@@ -131,8 +131,9 @@ export class AttachedCall {
   }
 
   /**
-   * Acknowledges that the command has accepted input up to this offset. Only one acknowledgement is in flight at a
-   * time, because the client may not be reading.
+   * Acknowledges that the command has accepted input up to this offset. At most one acknowledgement is in flight; the
+   * next one is sent after it, with the newest offset. Otherwise acknowledgements would pile up if the client does not
+   * read.
    */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;

@@ -25,8 +25,8 @@ export interface CommandParts {
   /** Called once when the agent starts to end the command. */
   readonly onEnding: () => void;
   /**
-   * Called when the process has ended, before the rest of its output is delivered. `outputComplete` is still false in
-   * `result`.
+   * Called when the process has ended. The rest of its output is delivered only afterwards, so `result.outputComplete`
+   * is still false.
    */
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
@@ -53,8 +53,9 @@ export class RunningCommand {
   }
 
   /**
-   * Resolves when all output is delivered and the command is reaped. If the agent ended it, all its processes are dead
-   * by then. Call it after the command's streams were started.
+   * Waits for the end of the command. Resolves when all output is delivered and the command is reaped. If the agent
+   * ends the command, all its processes have ended by then, except those that hang in the kernel. Call it after the
+   * command's streams were started.
    */
   async follow(): Promise<ExecResult> {
     const { child, sessionClock, timeoutMs, onProcessEnd } = this.#parts;

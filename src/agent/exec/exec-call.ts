@@ -27,10 +27,11 @@ export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" 
 }
 
 /**
- * Runs a command for its only client. Resolves when all output and then the exit were passed to `output`. Rejects if
- * the client is gone or violated the frame order. By then no process of the command's session is alive.
+ * Runs a command that is not kept. Resolves when all output and then the exit were passed to `output`. If the client
+ * disconnects or violates the frame order, ends all processes of the command's session, and then rejects with the
+ * reason.
  *
- * @param began receives the command, which the agent may end from then on
+ * @param began receives the running command, so that the caller can end it
  */
 export async function runCall(parts: ExecCallParts, began: (command: RunningCommand) => void): Promise<void> {
   const { child, input, output, activity, inTerminal, signal } = parts;

@@ -140,15 +140,15 @@ export class Exec {
   }
 
   /**
-   * Ends a kept command.
+   * Ends a kept command. What is done depends on its state:
    *
-   * - A running command: ends its process tree. With `forget`, the command is then forgotten.
-   * - A command that has already ended: with `leftovers`, ends the processes that it left running. The command is then
-   *   forgotten, with or without `forget`.
+   * - A running command: ends its process tree. Then forgets the command if `forget` is set.
+   * - An ended command: if `leftovers` is set, ends the processes that the command left running. Then forgets the
+   *   command, even if `forget` is not set.
    *
-   * @param signal aborted when the client is gone; cancels the wait for the command's start, but not an end that has
-   *   begun
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
+   * @param signal aborted when the client is gone; cancels only the wait for a command that is still starting
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if SIGKILL has no
+   *   effect
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
     checkEndRequest(request);
@@ -222,8 +222,8 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // A refused start (for example, in a frozen session) must not count as user activity. So this check comes before
-    // the start is counted. The starter's own check comes only afterwards.
+    // Refuses a start that cannot succeed (for example, in a frozen session) before it counts as user activity. The
+    // starter makes the same check, but only after the start was counted.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
@@ -236,9 +236,9 @@ export class Exec {
   }
 
   /**
-   * Starts a kept command, and resolves when it runs. In the result, `over` settles when the call ends. `over` is a
-   * field of an object: if this async function returned the promise itself, it would resolve only at the end of the
-   * call.
+   * Starts a kept command. Resolves when the command runs. In the result, the promise `over` settles when the call
+   * ends. It is wrapped in an object, because an async function that returns a promise resolves only when that promise
+   * does.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);

@@ -7,8 +7,8 @@ const QUEUE_BYTES = 256 * 1024;
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**
- * Passes the client's frames to a command. A signal or a resize does not wait until the command has read the input
- * before it. Exception: while more than QUEUE_BYTES of input is waiting, no frame is passed on, whatever its kind.
+ * Passes the client's frames to a command. Input may wait until the command reads it. A signal or a resize overtakes
+ * the waiting input, except while more than QUEUE_BYTES of input is waiting: then no frame of any kind is passed on.
  */
 export class InputPump {
   readonly #child: ChildProcess;

@@ -64,18 +64,18 @@ export interface KeptCommandState {
 
 /**
  * A command that continues when its call ends. Another call can then attach to it; one call at a time is attached.
- * Output goes through a buffer, so a client that does not read makes the command wait only if `whenFull` is "block".
+ * Output goes through a buffer. A client that does not read makes the command wait only if `whenFull` is "block".
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
  *                                        │                              │
  *                                        └───────────────┬──────────────┘
- *              no call is attached, and forget() was called or the linger time is over; or free()
+ *          either free() is called; or no call is attached, and forget() was called or the linger time is over
  *                                                        ▼
  *                                                       free: the name and the buffer can be used again
  *
- * In every state except `free`, a call may attach. This detaches the previous call. If `forget()` is called in
- * `running`, the command continues to run, but has no linger time after its end.
+ * A call may attach in every state except `free`. The previous call is then detached. If `forget()` is called in the
+ * state `running`, the command continues to run. After its end, it does not wait for the linger time.
  */
 export class KeptCommand {
   readonly #parts: KeptParts;
@@ -166,8 +166,8 @@ export class KeptCommand {
   }
 
   /**
-   * Attaches a call and detaches the call that was attached before. After the exit was sent, waits up to a second for
-   * the client, which may still forget the command or end the request.
+   * Attaches a call, and detaches the call that was attached before. Resolves when the exit was sent and the client has
+   * forgotten the command or ended its request, at the latest a second after the exit.
    *
    * @param request the checked start position; if undefined, all buffered output is sent
    * @throws AgentError OUT_OF_RANGE for an offset past the end; in this case the previous call stays attached
@@ -280,7 +280,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // Ends the call's user activity. If a restore has happened since the call attached, the activity ended then.
+    // Counts the present time as user activity, except if a restore has happened since the call attached.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -319,8 +319,8 @@ export class KeptCommand {
   }
 
   /**
-   * Handles the frames of a call. Resolves when no further frame can have an effect: at the client's half-close (which
-   * does not end the call), or at a `forget` after the exit.
+   * Handles the frames of a call. Resolves when later frames cannot have an effect: at the client's half-close, if
+   * reading fails, or at a `forget` after the call is over. A half-close does not end the call.
    */
   #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
@@ -362,8 +362,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // A stdin_close frame does not wait until the input buffer has room: it needs no room, and if it waited, it would
-      // be lost when the call detaches.
+      // A stdin_close frame is passed on even if the input buffer is full, because it needs no room. If it waited, it
+      // would be lost when the call detaches.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

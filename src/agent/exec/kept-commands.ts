@@ -19,7 +19,10 @@ export interface KeptSlot {
   replaces: KeptSlot | undefined;
   /** Whether the command's process is starting or running. */
   isRunning: boolean;
-  /** Resolves when the start has succeeded or failed. On success `command` is set, on failure the name is free. */
+  /**
+   * Resolves when the start has succeeded or failed. After a success, `command` is set. After a failure, the name is
+   * free, or the ended command that had it has it again.
+   */
   readonly started: PromiseWithResolvers<void>;
 }
 
@@ -68,7 +71,8 @@ export class KeptCommands {
     const { name, replaces } = slot;
     if (replaces?.command !== undefined) {
       slot.replaces = undefined;
-      // Deleting the name first moves it to the end of the Map. The entries must have the order of the starts.
+      // The Map must contain the commands in the order of their starts. `set` alone would keep the position of the
+      // earlier command, so the name is deleted first.
       this.#slots.delete(name);
       this.#slots.set(name, slot);
       this.#withdraw(replaces, replaces.command);
@@ -79,8 +83,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // No slot has this command if a new command has reserved its name. In that case, `began` forgets this command when
-    // the new command runs.
+    // If a new command has reserved the name of this command, no slot in `#slots` has this command. It is then
+    // forgotten by `began`, when the new command runs.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -155,7 +159,7 @@ export class KeptCommands {
   }
 
   /**
-   * Throws if this new slot and the other slots together exceed a limit. An existing slot of the same name does not
+   * Throws if this new slot and the slots with other names together exceed a limit. A slot with the same name does not
    * count, because the new slot replaces it.
    */
   #checkLimits({ name, bufferBytes }: KeptSlot): void {

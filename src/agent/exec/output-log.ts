@@ -12,15 +12,15 @@ export interface Offsets {
 /** What happens if the buffer is full: drop the oldest bytes, or stop reading until the client acknowledges output. */
 export type WhenFull = "drop_oldest" | "block";
 
-/** Size of one read(2), and the largest chunk for a reader. It is the capacity of a pipe. */
+/** Largest number of bytes of one read(2), and of one chunk for a reader. A pipe has this capacity. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * The buffer has at least this much more space than its capacity, because new bytes are read before old bytes are
- * dropped. If the capacity is larger than this, the extra space is as large as the capacity, up to READ_BYTES.
+ * The buffer is larger than its capacity, because new bytes are read before old bytes are dropped. The extra space is
+ * as large as the capacity, but at least LEAST_SLACK_BYTES and at most READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /**
- * The list of runs has room for one run (9 bytes) per this many bytes of the buffer's capacity. A run is a sequence of
+ * Bytes of the buffer's capacity per element of the list of runs. An element takes 9 bytes. A run is a sequence of
  * bytes from the same stream.
  */
 const BYTES_A_RUN = 64;
@@ -60,9 +60,9 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * Two rings with an element for each run, that is, for each sequence of bytes of the same stream. `#runEnds` has the
-   * end position of a run, and `#runStreams` its stream. Runs are numbered in order, and only the last run can still
-   * grow.
+   * The runs, in the order of their numbers. Only the last run can still grow. For each run, `#runEnds` has the
+   * position of its end, and `#runStreams` has its stream (0: stdout, 1: stderr). Both arrays are rings: the index of a
+   * run is its number modulo their length.
    */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;
@@ -70,8 +70,7 @@ export class OutputLog {
   #runs = 0;
 
   /**
-   * @param streams 1 if the command has no separate stderr. All output is then one run, that is, bytes of the same
-   *   stream
+   * @param streams number of output streams: 1 if the command has no separate stderr. One run then contains all output.
    * @param onMore called when there is new output
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
@@ -108,8 +107,8 @@ export class OutputLog {
   }
 
   /**
-   * Call it when the client has received the bytes before these offsets. In the mode "block", only such bytes may be
-   * dropped. Offsets lower than before have no effect.
+   * Records that the client has received the bytes before these offsets. In the mode "block", only such bytes may be
+   * dropped. An offset that is lower than an earlier one has no effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
@@ -146,8 +145,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The log may have dropped the cursor's run since the last call of `next`, and may have reused its ring element for
-    // a newer run. The reader then continues with the oldest run that is left.
+    // If the log has dropped the cursor's run since the last call of `next`, the reader continues with the oldest run
+    // that is left. The dropped run must not be looked up: its ring element may belong to a newer run.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;
@@ -225,7 +224,7 @@ export class OutputLog {
     this.#onMore();
   }
 
-  /** Drops up to `wantedBytes` of the oldest bytes if they are acknowledged. Returns false if none were dropped. */
+  /** Drops acknowledged bytes from the beginning of the buffer, at most `wantedBytes`. Returns whether any were dropped. */
   #dropAcknowledged(wantedBytes: number): boolean {
     let left = wantedBytes;
     while (left > 0 && this.heldBytes > 0) {

@@ -65,8 +65,9 @@ export class WorkloadOutput {
    * Adds a reader. Resolves when the exit was sent to this reader.
    *
    * @param request the start position, already checked
-   * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, or RESOURCE_EXHAUSTED for too
-   *   many readers. Later INVALID_ARGUMENT for a frame other than `ack`, or the signal's reason.
+   * @throws AgentError before the reader is added: NOT_FOUND if the workload has another `exec_id` or was never
+   *   started, OUT_OF_RANGE for an offset past the end, RESOURCE_EXHAUSTED for too many readers
+   * @throws AgentError afterwards: INVALID_ARGUMENT for a frame other than `ack`, or the signal's reason
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     const child = this.#child;
@@ -100,11 +101,11 @@ export class WorkloadOutput {
   }
 
   /**
-   * Call it when the workload and its descendants have ended, before the child is released. Reads the rest of the
-   * output and passes the exit to the readers. Resolves when the output was written to the console, or could not be
-   * written in time. Does not wait until the readers have received the exit.
+   * Reads the rest of the output and passes the exit to the readers. Call it after the workload and its descendants
+   * have ended, and before the child is released. Resolves when the output was written to the console, or when the time
+   * for that is over. By then, readers may not have received the exit yet.
    *
-   * @param end undefined if the workload hangs in the kernel; readers then get no exit
+   * @param end how the workload ended; undefined if it hangs in the kernel, and then readers get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));

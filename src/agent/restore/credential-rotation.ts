@@ -3,13 +3,19 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/** Shortest time between checks of the files. Changed files are read when two checks in a row find the same version. */
+/**
+ * Shortest time between checks of the files. A check reads changed files only if the check before it has found the same
+ * version. Otherwise the host may still be replacing files.
+ */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
-/** Causes that can recur often. With such a cause, a problem is logged only once, until a file has changed. */
+/**
+ * Causes that can recur often. With such a cause, a problem that was already logged is not logged again until a file
+ * has changed.
+ */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 interface WatchedFiles {
@@ -52,13 +58,14 @@ export class CredentialRotation {
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
   /**
-   * The version of the files at the last reload that `#check` started. `#check` does not reload the same version again.
-   * Otherwise it would reload endlessly on a file system whose stat(2) and fstat(2) disagree.
+   * The version of the files at the last reload that `#check` started. `#check` does not reload this version again.
+   * Otherwise it would reload endlessly on a file system whose stat(2) and fstat(2) disagree, because an unchanged file
+   * would always look changed.
    */
   #followedVersion: string | undefined;
   /**
-   * Version of the credential files at the last failed reload; undefined after a successful reload. The problems of
-   * this version are in the log.
+   * Version of the credential and spec files when a reload of the credentials last failed; undefined after a successful
+   * reload. The problems of the credential files of this version are in the log.
    */
   #refusedVersion: string | undefined;
 
@@ -67,9 +74,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files; with the cause "token", only the credential files. If a file is invalid, logs the reason, keeps
-   * its old content in use, and resolves with false for its kind of files. Never rejects, because some callers do not
-   * await the promise.
+   * Reloads the credential files and the spec files, except with the cause "token": then only the credential files. If
+   * a file is invalid, logs the reason, keeps the file's old content in use, and resolves with false for its kind of
+   * files. Never rejects, because some callers do not await the promise.
    */
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
@@ -83,8 +90,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // A cause in QUIET can recur every second. So, with such a cause, a problem is logged only once for each version
-      // of the files.
+      // A cause in QUIET can recur every second. With such a cause, problems are logged only if the version of the
+      // files differs from that of the last failed reload.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

@@ -5,7 +5,10 @@ import { DutyQueue } from "./duty-queue.ts";
 
 /** How long the rehearsal before a snapshot waits for the credential files, because their file system may hang. */
 const FILES_LIMIT_MS = 1_000;
-/** Invalid arguments: the addon rejects empty entropy and a time before 1970, so a rehearsal changes nothing. */
+/**
+ * Arguments that the addon rejects: empty entropy, and a time before 1970. A rehearsal passes them so that it changes
+ * nothing.
+ */
 const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };
@@ -30,14 +33,15 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // A POST_RESTORE hook uses this call to wait for running restore steps. The rehearsal must not wait for them, because
-  // they may wait for the end of the rehearsal. So the signal is already aborted, and only the code of the call runs.
+  // A POST_RESTORE hook makes this call to wait for running restore steps. The rehearsal only runs the code of the
+  // call. The signal is already aborted, so the rehearsal does not wait: the restore steps may wait for its end.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 
 /**
  * Creates restore steps that run the real code, but do not change randomness, clock and user activity, and log nothing.
- * Only the reload of changed credential and spec files has an effect. It is awaited for at most a second.
+ * The only exception is the reload of changed credential and spec files: it is real, logs problems, and is awaited for
+ * at most a second.
  *
  * @param parts `renew.rotation` is the agent's own; the other objects in `renew` exist only for the rehearsal
  */

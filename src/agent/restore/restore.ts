@@ -32,7 +32,7 @@ export interface RenewedParts<Connection> {
   readonly hooks: { killStaleHook(): Promise<void> };
   /**
    * - `renew` reloads the credential and spec files and begins to use them.
-   * - `resetRateLimits` permits the next check of the files and their next reload at once, without a minimum interval.
+   * - `resetRateLimits` cancels the current waiting times: the files may then be checked and reloaded at once.
    */
   readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
   /**

@@ -46,8 +46,8 @@ export class SpecRenewal {
       for (const problem of problems) log.warn("process_env_refused", { cause, problem });
       for (const field of ignored) log.warn("spec_field_ignored", { field });
       if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
-      // renew() also increases the version of the environment. From the higher version, the node agent knows that all
-      // variables of the file are in use.
+      // renew() is called even if only the hooks file has changed, because it also increases the version of the
+      // environment. From the higher version, the node agent knows that the variables of the changed file are in use.
       if (renewed.size > 0 && !refused.has("SVC_PROCESS_SPEC_FILE")) {
         environment.renew(specs.process.env);
         log.info("process_env_renewed", { cause, version: environment.version });

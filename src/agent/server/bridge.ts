@@ -35,11 +35,11 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // Errors of sending to the agent are ignored. Either the connection is lost, and receiving fails, too. Or the agent
-    // has closed the connection after sending all its output.
+    // Errors of sending to the agent are ignored. If the connection is lost, receiving fails, too. Otherwise the agent
+    // has closed the connection because it has already sent all its output.
     sent.catch(() => undefined);
-    // A serial port closes in both directions at once, so the end of the input also ends the bridge. Later output would
-    // wait for the next host that opens the port.
+    // On a serial port, the host closes both directions at once. So the end of the input also ends the bridge: more
+    // output could not be written until a host opens the port again.
     const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
     await Promise.race([received, ...lineEnded]);
     return 0;

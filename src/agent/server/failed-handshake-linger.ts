@@ -16,7 +16,10 @@ export class FailedHandshakeLinger {
   /** The sockets that are kept open, the oldest first, with the timers that close them. */
   readonly #lingering = new Map<Socket, NodeJS.Timeout>();
 
-  /** Delays the `destroy` of this socket until the end of the tick, so that `begin` can be called first. */
+  /**
+   * Makes `socket.destroy()` wait for the next setImmediate(). If `begin` is called before that, the socket is not
+   * destroyed then, but stays open for the time that `begin` grants.
+   */
   hold(socket: Socket): void {
     socket.destroy = () => {
       stopReading(socket);

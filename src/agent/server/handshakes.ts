@@ -74,7 +74,8 @@ export class Handshakes {
     }
     connection.failed(handshakeFailure(error));
     connection.closing();
-    // For an error of OpenSSL itself, OpenSSL sends an alert, which the client should be able to read.
+    // With such a code, the error comes from OpenSSL, which also sends an alert. The client should be able to read the
+    // alert, so the socket stays open for a short time.
     if (code?.startsWith("ERR_SSL_") === true) this.#linger.begin(connection.socket);
     else connection.destroy();
   }

@@ -43,8 +43,8 @@ export interface ManagementServerOptions {
    */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Returns for how long a TCP peer has not acknowledged sent data. This detects lost peers for which the kernel sends
-   * no keepalive probes, because data is unacknowledged. If undefined, only keepalive probes detect lost peers.
+   * Returns for how long a TCP peer has not acknowledged sent data. During this time, the kernel sends no keepalive
+   * probes, so only this function detects a lost peer. If undefined, lost peers are detected only by those probes.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;
@@ -54,7 +54,7 @@ export interface ManagementServerOptions {
 export interface ServerLimits {
   /** Largest number of connections at once, including those whose handshake is not complete. */
   readonly connections: number;
-  /** Deadline for the TLS handshake, and then again for the headers of the first request. */
+  /** Time limit for the TLS handshake. The headers of the first request then have the same limit. */
   readonly handshakeTimeoutMs: number;
   /** Interval of PINGs. A client that does not answer its PING counts as silent. */
   readonly pingIntervalMs: number;
@@ -63,7 +63,7 @@ export interface ServerLimits {
   readonly liveness: LivenessLimits;
   /** Number of bytes that a connection may send before its first admitted call. */
   readonly unauthenticatedBytes: number;
-  /** Number of socket reads in which the bytes before the first admitted call may arrive. */
+  /** Number of socket reads that a connection may cause before its first admitted call. Each TLS record is a read. */
   readonly unauthenticatedReads: number;
   readonly http2?: Partial<Http2Limits>;
 }
@@ -105,8 +105,8 @@ const VSOCK_WRITE_BYTES = 16 * 1024;
 const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connection, connection.socket);
 
 /**
- * Serves GuestAgent to the node agent over TCP (with mutual TLS), over vsock, and over a unix socket. During the
- * handshake of a connection, `AcceptedConnection.drop` ends it. After the handshake, its `Http2Connection` ends it.
+ * Serves GuestAgent to the node agent over TCP (with mutual TLS), over vsock, and over a unix socket. A connection gets
+ * its `Http2Connection` only after its handshake. Before that, `AcceptedConnection.drop` ends it.
  */
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
@@ -117,7 +117,10 @@ export class ManagementServer {
   readonly #noneServed = Promise.withResolvers<void>();
   /** The handshakes, one object for each listener with TLS. */
   readonly #handshakes: Handshakes[] = [];
-  /** The listeners' credentials and their expiry. Most restores pass the same object, which is not parsed again. */
+  /**
+   * The listeners' credentials, and when their certificate expires. The date is stored, because most restores pass the
+   * same credentials again, which are then not parsed again.
+   */
   #credentials: TlsMaterial | undefined;
   #notAfter = new Date(0);
   #connections = 0;
@@ -161,8 +164,8 @@ export class ManagementServer {
   /**
    * Serves a stream in memory, for a warm-up. Nothing outside the process can reach the stream.
    *
-   * @param tls `server` is the TLS socket over the stream, whose handshake must be complete. `certificate` is used in
-   *   place of a client certificate. Without `tls`, the stream carries HTTP/2 directly.
+   * @param tls if undefined, the stream carries HTTP/2 directly. Otherwise `server` is the TLS socket over the stream,
+   *   whose handshake must be complete, and `certificate` is used in place of a client certificate.
    */
   serveInMemory(stream: Duplex, tls?: { server: TLSSocket; certificate: PeerCertificate | undefined }): void {
     const acceptor = this.#acceptor("memory", (serve) => (connection) => {

@@ -33,12 +33,15 @@ export function isLostPeer(errno: string | undefined): boolean {
 }
 
 /**
- * Detects a lost TCP peer by what the peer's kernel acknowledges. A peer whose program is suspended or busy is not
- * lost: it may continue its session minutes later, as with ssh.
+ * Detects a lost TCP peer: one whose kernel no longer acknowledges anything. A peer whose program is suspended or busy
+ * is not lost: it may continue its session minutes later, as with ssh.
  *
- * While data is unacknowledged, the kernel sends no keepalive probes and retransmits for a quarter of an hour. So this
- * class asks the kernel when the peer last acknowledged anything (TCP_INFO). TCP_USER_TIMEOUT cannot be used, because
- * it would also end the connection of a suspended client (measured: ETIMEDOUT after 4.7 s with a limit of 4 s).
+ * This class asks the kernel when the peer last acknowledged anything (TCP_INFO). The kernel's own timeouts do not
+ * suffice:
+ *
+ * - Keepalive: while data is unacknowledged, the kernel sends no probes, and retransmits for a quarter of an hour.
+ * - TCP_USER_TIMEOUT: it would also end the connection of a suspended client (measured: ETIMEDOUT after 4.7 s with a
+ *   limit of 4 s).
  */
 export class PeerLiveness {
   readonly #socket: Socket;
@@ -81,8 +84,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // If the connection was idle, the last acknowledgement may be an hour old, although the peer is not lost. So the
-    // time before the first check does not count.
+    // On a connection that was idle, the last acknowledgement may be an hour old, although the peer is not lost. So the
+    // time without acknowledgements counts only from the first check on.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

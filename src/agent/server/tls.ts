@@ -9,8 +9,9 @@ import { errnoOf } from "../../shared/errors.ts";
  *
  * Session tickets are off, because any holder of a ticket could resume the session, even with a clone of this guest.
  *
- * A client without a valid certificate gets a TLS alert, and no HTTP/2 frame before it (internals/handshakes.c). After
- * a frame, gRPC clients would not report the alert, but would reconnect until the deadline of their call.
+ * If a client has no valid certificate, the server sends it a TLS alert, but no HTTP/2 frame before the alert
+ * (internals/handshakes.c). If a gRPC client got a frame first, it would not report the alert, but would reconnect
+ * until the deadline of its call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -42,7 +43,7 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
 const PEM_CERTIFICATE =
   /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
 
-/** Whether a certificate chain (DER) contains one of these authorities, or a certificate that one of them issued. */
+/** Whether a certificate of the chain (DER) is one of the authorities in `clientCa`, or was issued by one of them. */
 export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
   const authorities = Array.from(String(clientCa).matchAll(PEM_CERTIFICATE), ([pem]) => new X509Certificate(pem));
   return chain.some((der) => {

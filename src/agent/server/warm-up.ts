@@ -58,11 +58,12 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 
 /**
  * Loads the code for a connection and its first calls, so that the first client does not have to wait for this. To load
- * it, makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Never rejects. Resolves
- * within five seconds (or `limitMs`), plus at most a second for closing the streams.
+ * it, makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. With `isRehearsal`, makes
+ * the calls of a restore instead of Health. Never rejects. Resolves within five seconds (or `limitMs`), plus at most a
+ * second for closing the streams.
  *
- * @param server serves only this warm-up (see `serverInMemory`). With `isRehearsal`, the warm-up makes the calls of a
- *   restore, so the server's router must not start commands or run real restore steps.
+ * @param server serves only this warm-up (see `serverInMemory`). In a rehearsal, its router must not start commands or
+ *   run real restore steps.
  */
 export async function warmUp(
   server: ManagementServer,
@@ -117,8 +118,8 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The agent has no client certificate of the configured CA. So the client side sends no certificate, and the server
-  // side does not require one.
+  // The agent has no client certificate that the configured CA has issued. So the client side sends none, and the
+  // server side does not require one.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

@@ -201,9 +201,12 @@ function personalVariables({ home, name, shell }: ResolvedUser): Map<string, str
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * The files to try for a command, in order, as execvp(3) does. A command with a slash is the only file. Otherwise there
- * is one file for each directory in the child's PATH. An empty directory means the working directory. Throws AgentError
- * if the paths together exceed the limit for the arguments of a command.
+ * The files to try for a command, in order, as execvp(3) does:
+ *
+ * - If the command contains a slash: only the command itself.
+ * - Otherwise: one file for each directory in the child's PATH. An empty directory means the working directory.
+ *
+ * @throws AgentError if the paths together exceed the limit for the arguments of a command
  */
 export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
   if (command.includes("/")) return [command];

@@ -16,8 +16,8 @@ export type InheritedEnvironment = readonly Uint8Array[];
 const EQUALS = 0x3d;
 
 /**
- * Returns the bytes of an entry. An inherited entry may contain the token, so it is not copied: the agent later
- * overwrites the token, but a copy would remain in memory.
+ * Returns the bytes of an entry. Does not copy an inherited entry, because it may contain the token: the agent later
+ * overwrites the token in the entry, but a copy would remain in memory.
  */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);

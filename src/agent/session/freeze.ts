@@ -11,8 +11,8 @@ import {
 } from "../domain/index.ts";
 
 /**
- * Ticks measure the time until a frozen session thaws. A tick counts as at most LONGEST_TICK_MS, because the monotonic
- * clock may jump by the suspended time when a guest resumes.
+ * Interval of the ticks that count down the time until a frozen session thaws. When a suspended guest resumes, the
+ * monotonic clock may jump by the suspended time. So a tick counts as at most LONGEST_TICK_MS.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
@@ -46,7 +46,7 @@ export interface DutiesEnd {
   /** Whether the caller has requested that the session stays frozen (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
   /**
-   * Whether a spec file is invalid. A thawed session would then keep its previous variables, which may belong to
+   * Whether a spec file is invalid. If so, the session would run with its previous variables, which may belong to
    * another guest.
    */
   readonly specRefused: boolean;
@@ -92,13 +92,13 @@ type State =
       leftMs: number;
       cancelTick: () => void;
       /**
-       * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets it to write files of the
-       * guest before a further RunRestoreDuties call thaws the session.
+       * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets keep_frozen if it wants to
+       * write files of the guest first. A later RunRestoreDuties call then thaws the session.
        */
       keptForFiles: boolean;
       /**
-       * Whether the last RunRestoreDuties call found an invalid spec file. If `keptForFiles` is false, a call with an
-       * invalid file thaws the session, so this is false too.
+       * Whether the last RunRestoreDuties call found an invalid spec file. Never true while `keptForFiles` is false,
+       * because an invalid file then does not keep the session frozen.
        */
       specRefused: boolean;
     };
@@ -119,14 +119,14 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
  *      ▲                    │ cancelled               │ thawed
  *      └────────────────────┴─────────────────────────┘
  *
- * In state "closing", a problem, a disconnect of the caller, a termination signal or a shutdown of the agent cancels
- * the freeze. The state "frozen" ends in one of these ways:
+ * In the state "closing", any of these cancels the freeze: a problem, a disconnect of the caller, a termination signal,
+ * or a shutdown of the agent. The state "frozen" ends in one of these ways:
  *
  * - The restore steps of a RunRestoreDuties call thaw the session (see `thawByDuties`).
- * - The time is over, a termination signal arrives, or the agent shuts down. Each of these thaws the session (logged as
- *   thawed_without_duties), except if `specRefused`. In that case the session is killed (logged as freeze_expired if
- *   the time is over, otherwise as frozen_session_killed), and the agent ends.
- * - A check right after the freeze finds a process that is not frozen, so the session is thawed.
+ * - The time is over, a termination signal arrives, or the agent shuts down. If `specRefused` is false, the session is
+ *   then thawed (logged as thawed_without_duties). If `specRefused` is true, the session is killed, and the agent ends
+ *   (logged as freeze_expired if the time is over, otherwise as frozen_session_killed).
+ * - A check right after the freeze finds a process that is not frozen. The session is thawed, and the freeze fails.
  *
  * If the kernel refuses to thaw or to kill the session, it stays frozen.
  */
@@ -250,8 +250,9 @@ export class SessionFreeze {
    * Called by the restore steps. Thaws a frozen session, except in two cases:
    *
    * - `keep` is set: the client requested to keep the session frozen.
-   * - `specRefused` is set, and `keep` is or was set in any call during this freeze. The guest is then a fork, and the
-   *   client is still writing the fork's spec files. The fork must not run with the variables of the original guest.
+   * - `specRefused` is set, and this call or an earlier call during this freeze had `keep`. The guest is then a fork, and
+   *   the client is still writing the fork's spec files. The fork must not run with the variables of the original
+   *   guest.
    *
    * Does not resume ready_cmd; the caller does.
    */
@@ -271,11 +272,14 @@ export class SessionFreeze {
   shutDown(): void {
     this.#isOver = true;
     if (this.#state.kind === "frozen") this.#endWithoutDuties("leaving");
-    // A freeze in progress notices that the state has changed, and fails.
+    // If a freeze is in progress, freeze() finds that the state has changed, and fails.
     else this.#state = LIVE;
   }
 
-  /** Thaws or kills the session before the agent forwards a termination signal. Cancels a freeze in progress. */
+  /**
+   * Called before the agent forwards a termination signal. Thaws or kills a frozen session, or cancels a freeze in
+   * progress.
+   */
   thawForSignal(): void {
     if (this.#state.kind === "closing") this.#resumeAfterFailure();
     if (this.#state.kind !== "frozen") return;
@@ -283,8 +287,8 @@ export class SessionFreeze {
   }
 
   /**
-   * Waits at most FREEZE_WAIT_MS until ready_cmd has ended and no command is being started. Returns a problem if a
-   * command is still starting then.
+   * Waits until ready_cmd has ended and no command is being started, but at most FREEZE_WAIT_MS. Returns a problem only
+   * if a command is still starting after that time.
    */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();

@@ -61,7 +61,7 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/** The failure to report for a step if no other table has the errno. For a step that is missing here, it is SETUP. */
+/** The failure for each step, for an errno that no other table contains. A step that is missing here fails as SETUP. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),

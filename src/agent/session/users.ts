@@ -12,7 +12,7 @@ export interface ResolvedUser {
   readonly shell: string | undefined;
 }
 
-/** Largest user or group id: 2^31 - 1, as in moby. (setuid(2) would treat (uid_t)-1 as "unchanged".) */
+/** Largest user or group id: 2^31 - 1, as in moby. This excludes (uid_t)-1, which the kernel does not accept. */
 const MAX_ID = 2 ** 31 - 1;
 
 interface PasswdEntry {
