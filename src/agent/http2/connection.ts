@@ -212,9 +212,9 @@ export class Http2Connection {
   }
 
   /**
-   * Ends a connection after a restore, because clones of this guest may have the same TLS keys. If it is idle, it is
-   * destroyed and the kernel's send buffer discarded, so that nothing more is encrypted with these keys. If it is already
-   * closing, it is left alone: its last response may be in flight. Otherwise it closes after its complete responses.
+   * Ends a connection after a restore, because clones of this guest may have the same TLS keys. An idle connection is
+   * destroyed, and the kernel's send buffer is discarded, so that nothing more is encrypted with these keys. Otherwise,
+   * complete responses are still sent. A closing connection is left alone: its last response may be in flight.
    */
   closeAfterRestore(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
