@@ -3,6 +3,10 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { type CallOptions, GuestError } from "../../../src/node/client/index.ts";
+import { Files } from "../../../src/node/client/files/files.ts";
+import { GuestClient } from "../../../src/node/client/guest-client.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { runGuestctl } from "../guestctl/guestctl.ts";
@@ -38,6 +42,51 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.deepEqual([status, stdout.toString()], [1, ""], "no file of the node has them");
     for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);
   });
+
+  // On a busy machine, these cases happen by chance: the agent checks its files once a second.
+  for (const lastFile of ["ca", "token"]) {
+    test(`\`fork\` succeeds if the agent uses a new ${lastFile} just before the restore steps`, async (t) => {
+      const writeFile = Reflect.get(Files.prototype, "writeFile");
+      const health = Reflect.get(GuestClient.prototype, "health");
+      const refusals: unknown[] = [];
+      let areCertificatesUsed = false;
+      let last: Parameters<typeof writeFile> | undefined;
+      t.mock.method(Files.prototype, "writeFile", async function (this: Files, ...args: Parameters<typeof writeFile>) {
+        last = String(args[0]).includes(lastFile) ? args : last;
+        return args === last ? { bytesWritten: 0 } : writeFile.apply(this, args);
+      });
+      const refused = async (client: GuestClient): Promise<unknown> => {
+        for (;;) {
+          try {
+            await health.call(client, { requestTimeoutMs: 10_000 });
+            await pause(20);
+          } catch (error) {
+            return error;
+          }
+        }
+      };
+      t.mock.method(GuestClient.prototype, "health", async function (this: GuestClient, options?: CallOptions) {
+        const answer = await health.call(this, options);
+        if (last === undefined || refusals.length > 0) return answer;
+        // Before the token, the agent begins to use the new certificates, and accepts another client then.
+        if (lastFile === "token" && !areCertificatesUsed) {
+          areCertificatesUsed = true;
+          throw await refused(this);
+        }
+        await writeFile.apply(this.files, last);
+        refusals.push(await refused(this));
+        return answer;
+      });
+      await sharedNode.fork("box", { name: "late", env: { API_KEY: FORKS } });
+      t.mock.restoreAll();
+      assert.deepEqual(
+        refusals.map((error) => error instanceof GuestError && error.code),
+        [lastFile === "ca" ? "CLIENT_CERTIFICATE_REFUSED" : "UNAUTHENTICATED"],
+      );
+      assert.equal(await seenIn("late"), `${FORKS} test`);
+      await sharedNode.remove("late");
+    });
+  }
 
   // As a user writes it: beside those of test/node/client/programs.test.ts.
   test("each tenant's fork of a snapshot has its own secrets", async () => {

@@ -135,7 +135,8 @@ async function repeatedDuties(
     const client = await dialled(dial, false, end, untilMs);
     try {
       // Connect before the call that carries the time, because a TLS handshake within that call would delay the time.
-      thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
+      const health = await reach(client, untilMs, signal, (error) => mayConnect(error) && !isCertificateRefused(error));
+      thawedWithoutDuties ||= health.thawedWithoutDuties;
       const duties = await client.snapshots.duties({
         entropy: randomBytes(sizeBytes),
         keepFrozen,
@@ -206,10 +207,20 @@ export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): bo
  * Calls Health, with retries while the agent may not be running again yet. Does not use `waitForReady`, which would
  * hide why a connection fails.
  */
-function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
+function reach(
+  client: RestoredGuest,
+  untilMs: number,
+  signal: AbortSignal | undefined,
+  isTransient: (error: unknown) => boolean = mayConnect,
+): Promise<Health> {
   const ask = (): Promise<Health> =>
     client.health({ requestTimeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
-  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient: mayConnect });
+  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient });
+}
+
+/** Whether the agent refused the certificate. It then needs a new client, because the agent's CA may have changed. */
+function isCertificateRefused(error: unknown): boolean {
+  return error instanceof GuestError && error.code === "CLIENT_CERTIFICATE_REFUSED";
 }
 
 /** What `restoreSequence` and `completeRestore` report about a restore. */

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { GuestClient } from "../../client/index.ts";
+import { type Dial, type DoneDuties, type GuestClient, GuestError, restoreDuties } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import {
   acceptedClient,
@@ -36,12 +36,15 @@ import {
   type Variables,
   writeVariables,
 } from "./environment.ts";
-import { lasting, SandboxError } from "../substrate/index.ts";
+import { currentSignal, lasting, SandboxError, timeoutSignal } from "../substrate/index.ts";
 import { requireUnpublished } from "./ingress.ts";
 import { withSiblingCheck } from "./start.ts";
 import { wrongState } from "./state-errors.ts";
 import { createOrDiscard } from "./removal.ts";
 import { inheritance, restoreSourceOnFailure, quiesced, suspendable, type SuspendOptions, wake } from "./suspend.ts";
+
+/** How often an agent can begin to use new files while they are written: after some of them, and after the last one. */
+const RENEWALS = 2;
 
 /**
  * Creates a running sandbox from another sandbox or from a snapshot. The new sandbox has its own credentials and random
@@ -142,6 +145,23 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
   readonly acceptDegraded?: boolean | undefined;
 }
 
+/**
+ * Runs the restore steps of an agent whose credential files were just replaced. The agent may begin to use the files
+ * between two calls, and then refuses the second call. A refused call has no effect, so the steps are run again with
+ * the credentials that the agent accepts by then.
+ */
+async function dutiesDuringRenewal(dial: Dial, reachTimeoutMs: number, signal: AbortSignal): Promise<DoneDuties> {
+  const limit = currentSignal(signal, timeoutSignal(3 * reachTimeoutMs));
+  for (let leftAttempts = RENEWALS; ; leftAttempts--) {
+    try {
+      const duties = await restoreDuties(dial, { reachTimeoutMs, signal: limit });
+      return { duties, atMs: Date.now() };
+    } catch (error) {
+      if (leftAttempts === 0 || !(error instanceof GuestError && error.status === "UNAUTHENTICATED")) throw error;
+    }
+  }
+}
+
 interface FinishedFork {
   readonly fork: SandboxEntry;
   readonly awakening: Awakening;
@@ -215,7 +235,8 @@ async function finishFork(
   // expired certificates, it refuses to set the clock to the host's time.
   if (!hostTime) await freshAccepted(dial, fresh, { reachTimeoutMs, signal });
   const dialWhole = (areDutiesDone: boolean): Promise<GuestClient> => accepted(areDutiesDone || !hostTime);
-  const awakening = await awaken(dialWhole, node.guests.patience, signal).catch(async (error: unknown) => {
+  const done = await dutiesDuringRenewal(dialWhole, reachTimeoutMs, signal);
+  const awakening = await awaken(dialWhole, node.guests.patience, signal, done).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
   // Agents before 0.4.0 do not fail the restore steps if they refuse the spec file. They thaw the session, and only
