@@ -6,6 +6,8 @@
  * - reseed: makes the kernel's generator reseed from itself; 0 or the errno
  * - memory: resident bytes of the agent, anonymous ones and those of files (0 where none runs). Then those of its
  *   directory that are in the page cache
+ * - forget: makes the kernel forget which pages the agent has written (soft-dirty, proc_pid_clear_refs(5)); 0 or the errno
+ * - activity: wake-ups of all threads of the agent (proc_pid_status(5)), and pages that it has written since "forget"
  * - made: number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
  * - halt: stops the drawer; then as "made"
  * - draws N…: up to 4,096 records of each thread, from its number N on, in hex. Each has thread, number, kernel, vDSO,
@@ -80,18 +82,22 @@ static int reseed(void) {
   return error;
 }
 
-/* A line of /proc/PID/status, in bytes. */
-static long status_bytes(const char *process, const char *name) {
+/* The number of a line of /proc/PID/status. */
+static long status_number(const char *process, const char *name) {
   char path[300], line[128];
-  long kibibytes = 0;
+  long number = 0;
   snprintf(path, sizeof path, "%s/status", process);
   FILE *file = fopen(path, "re");
   while (file && fgets(line, sizeof line, file))
     if (!strncmp(line, name, strlen(name)))
-      kibibytes = atol(line + strlen(name));
+      number = atol(line + strlen(name));
   if (file)
     fclose(file);
-  return kibibytes * 1024;
+  return number;
+}
+
+static long status_bytes(const char *process, const char *name) {
+  return status_number(process, name) * 1024;
 }
 
 static long cached_bytes;
@@ -113,23 +119,97 @@ static int count_cached(const char *path, const struct stat *found, int type, st
   return 0;
 }
 
-static void answer_memory(FILE *out) {
-  long anonymous = 0, of_files = 0;
+/* Calls `each` with /proc/PID of the agent and of its launcher. */
+static void each_agent_process(void (*each)(const char *process)) {
   glob_t processes;
-  if (!glob("/proc/[0-9]*", 0, NULL, &processes)) {
-    for (size_t i = 0; i < processes.gl_pathc; i++) {
-      char path[300], target[300] = "";
-      snprintf(path, sizeof path, "%s/exe", processes.gl_pathv[i]);
-      if (readlink(path, target, sizeof target - 1) < 0 || strncmp(target, AGENT_DIRECTORY, strlen(AGENT_DIRECTORY)))
-        continue;
-      anonymous += status_bytes(processes.gl_pathv[i], "RssAnon:");
-      of_files += status_bytes(processes.gl_pathv[i], "RssFile:");
-    }
-    globfree(&processes);
+  if (glob("/proc/[0-9]*", 0, NULL, &processes))
+    return;
+  for (size_t i = 0; i < processes.gl_pathc; i++) {
+    char path[300], target[300] = "";
+    snprintf(path, sizeof path, "%s/exe", processes.gl_pathv[i]);
+    if (readlink(path, target, sizeof target - 1) >= 0 && !strncmp(target, AGENT_DIRECTORY, strlen(AGENT_DIRECTORY)))
+      each(processes.gl_pathv[i]);
   }
-  cached_bytes = 0;
+  globfree(&processes);
+}
+
+static long wake_ups, written_pages;
+static int forget_error;
+
+static void forget_written(const char *process) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/clear_refs", process);
+  int file = open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0 || write(file, "4", 1) != 1)
+    forget_error = errno;
+  close(file);
+}
+
+/* An entry of /proc/PID/pagemap has bit 55 if the page was written since "forget" (Documentation/admin-guide/mm). */
+static void add_written(const char *process) {
+  char path[300], line[300];
+  unsigned long start, end;
+  long page = sysconf(_SC_PAGESIZE);
+  snprintf(path, sizeof path, "%s/pagemap", process);
+  int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+  snprintf(path, sizeof path, "%s/maps", process);
+  FILE *maps = fopen(path, "re");
+  while (maps && pagemap >= 0 && fgets(line, sizeof line, maps)) {
+    char allowed[8];
+    if (sscanf(line, "%lx-%lx %7s", &start, &end, allowed) != 3 || allowed[1] != 'w')
+      continue;
+    for (unsigned long at = start; at < end; at += (unsigned long)page) {
+      uint64_t entries[512];
+      size_t wanted = (end - at) / (unsigned long)page < 512 ? (end - at) / (unsigned long)page : 512;
+      ssize_t got = pread(pagemap, entries, wanted * sizeof *entries, (off_t)(at / (unsigned long)page * sizeof *entries));
+      if (got <= 0)
+        break;
+      for (size_t i = 0; i < (size_t)got / sizeof *entries; i++)
+        written_pages += (long)(entries[i] >> 55 & 1);
+      at += ((unsigned long)got / sizeof *entries - 1) * (unsigned long)page;
+    }
+  }
+  if (maps)
+    fclose(maps);
+  close(pagemap);
+}
+
+static void add_activity(const char *process) {
+  char pattern[300];
+  glob_t threads;
+  snprintf(pattern, sizeof pattern, "%s/task/[0-9]*", process);
+  if (!glob(pattern, 0, NULL, &threads)) {
+    for (size_t i = 0; i < threads.gl_pathc; i++)
+      wake_ups += status_number(threads.gl_pathv[i], "voluntary_ctxt_switches:");
+    globfree(&threads);
+  }
+  add_written(process);
+}
+
+static void answer_forget(FILE *out) {
+  forget_error = 0;
+  each_agent_process(forget_written);
+  fprintf(out, "%d\n", forget_error);
+}
+
+static void answer_activity(FILE *out) {
+  wake_ups = written_pages = 0;
+  each_agent_process(add_activity);
+  fprintf(out, "%ld %ld\n", wake_ups, written_pages);
+}
+
+static long anonymous_bytes, file_bytes;
+
+static void add_memory(const char *process) {
+  anonymous_bytes += status_bytes(process, "RssAnon:");
+  file_bytes += status_bytes(process, "RssFile:");
+}
+
+static void answer_memory(FILE *out) {
+  anonymous_bytes = file_bytes = cached_bytes = 0;
+  each_agent_process(add_memory);
   nftw(AGENT_DIRECTORY, count_cached, 16, FTW_PHYS);
-  fprintf(out, "%ld %ld %ld\n", anonymous, of_files, cached_bytes);
+  fprintf(out, "%ld %ld %ld\n", anonymous_bytes, file_bytes, cached_bytes);
 }
 
 static struct draws *drawn(void) {
@@ -211,6 +291,10 @@ static void answer(FILE *out, const char *question) {
     fprintf(out, "%d\n", reseed());
   else if (!strcmp(question, "memory"))
     answer_memory(out);
+  else if (!strcmp(question, "forget"))
+    answer_forget(out);
+  else if (!strcmp(question, "activity"))
+    answer_activity(out);
   else if (!strcmp(question, "made") || !strcmp(question, "halt"))
     answer_made(out, *question == 'h');
   else if (!strncmp(question, "draws ", 6))

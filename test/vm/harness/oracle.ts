@@ -14,6 +14,8 @@ export type Question =
   | "clocks"
   | "reseed"
   | "memory"
+  | "forget"
+  | "activity"
   | "made"
   | "halt"
   | `draws ${string}`
@@ -63,6 +65,27 @@ export async function ask(
       await pause(50);
     }
   }
+}
+
+/** What the agent's threads have done. */
+export interface Activity {
+  /** Number of times that a thread has begun to wait. */
+  readonly wakeUps: number;
+  /** Number of pages that the agent has written since `forgetWritten`. */
+  readonly writtenPages: number;
+}
+
+/** Makes the guest's kernel forget which pages the agent has written. */
+export async function forgetWritten(port: number): Promise<void> {
+  const [errno] = await ask(port, ["forget"]);
+  if (errno !== "0") throw new Error(`the guest cannot forget written pages: errno ${errno}`);
+}
+
+/** Asks the guest's oracle, so that the agent stays idle. */
+export async function activityOf(port: number): Promise<Activity> {
+  const [line = ""] = await ask(port, ["activity"]);
+  const [wakeUps = 0, writtenPages = 0] = line.split(" ").map(Number);
+  return { wakeUps, writtenPages };
 }
 
 const CLOCK_TOLERANCE_MS = 100;
