@@ -75,7 +75,7 @@ async function ended(name: string): Promise<void> {
 const RENEW = /^renew the client certificate, or check the guest's clock$/;
 const ISSUED = /^use the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
-const NO_AGENT = /^the program that listens there is not a guest agent; check the address$/;
+const NO_AGENT = /^check the address: the program that listens there is not a guest agent, or only one side uses TLS$/;
 const SILENT = /^the agent may be suspended or busy: try again; if it stays silent, check that an agent listens there$/;
 
 const ROWS: readonly Row[] = [

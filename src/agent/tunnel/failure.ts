@@ -13,6 +13,11 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "the socket is a datagram socket, not a stream socket"],
   ENOTSOCK: ["FAILED_PRECONDITION", "PORT_REFUSED", "it is not a socket"],
   ETIMEDOUT: ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "the server did not accept the connection in time"],
+  ENETUNREACH: [
+    "FAILED_PRECONDITION",
+    "PORT_UNREACHABLE",
+    "the guest's loopback interface is down; bring it up (`ip link set lo up`), as an init does",
+  ],
   EACCES: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "permission denied"],
   ENOENT: NO_SUCH_SOCKET,
   ENOTDIR: NO_SUCH_SOCKET,

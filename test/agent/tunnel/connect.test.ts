@@ -7,7 +7,12 @@ import { connect, isIPv6, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
 import { buffer, text } from "node:stream/consumers";
-import type { GuestClient, GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
+import {
+  connect as connectClient,
+  type GuestClient,
+  type GuestError,
+  type GuestTunnel,
+} from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { testDirectory } from "../../fixtures/files.ts";
@@ -39,6 +44,14 @@ async function reasonFor(target: number | string): Promise<readonly [string, str
 }
 
 describe("a tunnel", () => {
+  it("if the loopback interface is down, a tunnel's error says how to bring it up", NEEDS_NAMESPACES, async () => {
+    await using alone = await startSocketAgent({ through: ["unshare", "--net"] });
+    using its = connectClient({ address: `unix:${alone.socketPath}`, token: alone.token });
+    const { reason, message } = await refusal(8080, its);
+    assert.equal(reason, "PORT_UNREACHABLE");
+    assert.match(message, /loopback interface is down; bring it up \(`ip link set lo up`\).*ENETUNREACH/);
+  });
+
   it("a tunnel carries every byte both ways and supports half-close", async () => {
     await using server = await listener((socket) => {
       const hash = createHash("sha256");

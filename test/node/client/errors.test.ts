@@ -47,7 +47,7 @@ describe("guestError", () => {
       ["Error: self-signed certificate in certificate chain", /caPem/],
       ["Hostname/IP does not match certificate's altnames", /serverName/],
       ["SSL routines:ssl3_get_record:wrong version number", /not a guest agent/],
-      ["Failed to connect (2026-01-01)", /check the client certificate/],
+      ["Failed to connect (2026-01-01)", /check the port and the client certificate/],
       ["Connection dropped", /taken effect/],
     ] as const) {
       assert.match(failed(status.UNAVAILABLE, details).nextStep ?? "", step, details);

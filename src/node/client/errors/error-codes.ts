@@ -9,12 +9,12 @@ const CODES = {
   ADDRESS_UNREACHABLE: "check the address, and the network between this machine and the agent",
   BRIDGE_FAILED: "run the bridge command by hand: it must print nothing and wait for input",
   CONNECTION_CLOSED:
-    "try again: the agent may have too many connections, or the TLS handshake took more than 5 s; if that does not help, check the client certificate",
+    "try again: the agent may have too many connections, or the TLS handshake took more than 5 s; if that does not help, check the port and the client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
   DIAL_FAILED: "the function connectOptions threw an error: see the cause",
   DIAL_TIMED_OUT: "the function connectOptions must return the connection options within connectTimeoutMs",
-  NOT_AN_AGENT: "the program that listens there is not a guest agent; check the address",
+  NOT_AN_AGENT: "check the address: the program that listens there is not a guest agent, or only one side uses TLS",
   // Certificates.
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",
   CLIENT_CERTIFICATE_REFUSED: "use the client certificate that was issued for this agent",
