@@ -46,6 +46,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     // A program that uses the library gets the same error.
     using node = await openNode(partsOf(substrate), { lockTimeoutMs: 1 });
     assert.equal(await codeOf(node.resume("box")), "SANDBOX_BUSY");
+    assert.deepEqual(await node.sweepPlan(), { restore: [], unfinished: [], orphans: [] });
     release();
     assert.equal(await first.outcome(), "done");
     await node.resume("box");

@@ -122,8 +122,10 @@ export interface SweepPlan {
 
 /** Lists what a sweep would work on now. Changes nothing. Rejects like `sweep`. */
 export async function sweepPlan(node: NodeParts, takeOver: boolean): Promise<SweepPlan> {
-  const { strays, unfinished } = await workOf(node, takeOver);
-  const names = (entries: readonly JournalEntry[]): string[] => entries.map(({ name }) => name);
+  const { strays, unfinished: entries } = await workOf(node, takeOver);
+  // A sweep leaves out what another process or call is working on.
+  const unfinished = entries.filter(({ name }) => !node.operations.isBusy(name));
+  const names = (those: readonly JournalEntry[]): string[] => those.map(({ name }) => name);
   return {
     restore: names(unfinished.filter(mayBeFrozen).toSorted(byTimeLeft)),
     unfinished: names(unfinished.filter((entry) => !mayBeFrozen(entry))),
