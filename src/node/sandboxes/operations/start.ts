@@ -178,7 +178,7 @@ export async function withSiblingCheck<Value>(
     if (running.length === 0) throw error;
     const names = running.join(", ");
     const message = `${name} could not be started while ${names} ${running.length === 1 ? "is" : "are"} running, because they come from the same sandbox or snapshot: ${error.message}`;
-    const nextStep = `suspend or remove ${names}, and try again: under QEMU, a sandbox and its forks can only run one at a time`;
+    const nextStep = `suspend or remove ${names}, and try again: under QEMU, sandboxes with the same vsock CID can only run one at a time`;
     throw new SandboxError("SIBLING_RUNNING", message, error, { nextStep });
   }
 }
