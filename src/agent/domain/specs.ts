@@ -31,8 +31,8 @@ export interface CommandSpec {
 }
 
 /**
- * The workload, and the settings that commands and hooks inherit from it (message Process). If `args` is empty, there
- * is no workload, but the settings apply. A field that the message does not set has its default value.
+ * The workload, and the settings that commands and hooks inherit from it (message Process). With empty `args`, the
+ * agent starts no workload, but the settings apply. A field that the message does not set has its default value.
  */
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;

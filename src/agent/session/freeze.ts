@@ -92,8 +92,8 @@ type State =
       leftMs: number;
       cancelTick: () => void;
       /**
-       * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets keep_frozen if it wants to
-       * write files of the guest first. A later RunRestoreDuties call then thaws the session.
+       * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets keep_frozen to write files
+       * of the guest first. A later RunRestoreDuties call then thaws the session.
        */
       keptForFiles: boolean;
       /**

@@ -75,7 +75,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
 
 /*
  * Creates an entry. Call complete_entry first. Returns the descriptor of a new file, and 0 for any other entry. A new
- * file has no name or only the temporary name, until commit_entry gives it its final name.
+ * file has no name or only the temporary name, until commit_entry sets its final name.
  */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 

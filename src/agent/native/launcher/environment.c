@@ -78,7 +78,7 @@ char **agent_environment(const struct bundle *bundle, int environment, int chann
      */
     entry_of("OPENSSL_CONF=%s", bundle->openssl_config),
     /*
-     * The agent must not trust the CA certificates of the image. So the paths of OpenSSL's CA certificates lead to the
+     * The agent must not trust the CA certificates of the image. So the paths of OpenSSL's CA certificates name the
      * empty configuration file, in which OpenSSL finds no certificate.
      */
     entry_of("SSL_CERT_FILE=%s", bundle->openssl_config),

@@ -7,6 +7,7 @@ import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages
 import type { Names } from "../options.ts";
 import { growingPauses, retried } from "../grpc/retry.ts";
 import { TimeLimit } from "../time-limit.ts";
+import { checkClock } from "./clock-check.ts";
 
 /**
  * Default number of random bytes: twice the 32 bytes that the kernel's generator needs. The agent reports fewer than 32
@@ -20,8 +21,6 @@ const DEFAULT_REACH_TIMEOUT_MS = 10_000;
  * uncertainty is larger, the call that set the clock was delayed, so the restore steps are repeated.
  */
 const REPEAT_OVER_MS = 50;
-/** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
-const CLOCK_CHECKS = 3;
 /** A clock error above this makes the guest's schedules, leases and log times wrong. */
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
@@ -374,37 +373,4 @@ function* warningsOf(
   if (hook.timedOut) yield { code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" };
   else if (hook.exitCode !== 0)
     yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
-}
-
-/** A check of the guest's clock. */
-interface ClockCheck extends Pick<RestoreOutcome, "health" | "clockErrorMs"> {
-  /**
-   * The smallest possible error of the guest's clock, in milliseconds: the absolute value of `clockErrorMs` less its
-   * uncertainty. If this process gets little CPU time, it reads every answer late, and `clockErrorMs` becomes large
-   * even if the clock is right.
-   */
-  readonly certainErrorMs: number;
-}
-
-/**
- * Calls Health several times. Returns the last answer, and the errors of the guest's clock, computed from the answer
- * with the shortest round trip. The errors are NaN if the agent sends no time.
- */
-async function checkClock(client: RestoredGuest, { limit, signal }: End): Promise<ClockCheck> {
-  let quickestMs = Number.POSITIVE_INFINITY;
-  let clockErrorMs = Number.NaN;
-  for (let check = 1; ; check++) {
-    const askedMs = Date.now();
-    const began = performance.now();
-    const health = await client.health({ signal, requestTimeoutMs: limit.left() });
-    const tookMs = performance.now() - began;
-    if (tookMs < quickestMs && health.guestTime !== undefined) {
-      quickestMs = tookMs;
-      clockErrorMs = health.guestTime.getTime() - (askedMs + tookMs / 2);
-    }
-    if (check === CLOCK_CHECKS) {
-      const certainErrorMs = Math.max(0, Math.abs(clockErrorMs) - quickestMs / 2);
-      return { health, clockErrorMs, certainErrorMs };
-    }
-  }
 }
