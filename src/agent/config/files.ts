@@ -113,7 +113,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return versions.join(";");
   }
 
-  /** Reads a file during the start. Returns undefined if the variable is not set. */
+  /** Reads the file that a variable names, during the start. Returns undefined if the variable is not set. */
   async read(variable: Variable, bound: BoundRead = (_, reading) => reading): Promise<BootstrapFile | undefined> {
     const path = this.#paths.get(variable);
     if (path === undefined) return undefined;

@@ -58,7 +58,7 @@ export interface KeptCommandState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
-  /** How much longer the command counts as user activity without an attached call. */
+  /** For how long the command still counts as user activity while no call is attached to it. */
   readonly awakeLeftMs: number;
 }
 

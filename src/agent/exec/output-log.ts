@@ -145,8 +145,8 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // If the log has dropped the cursor's run since the last call of `next`, the reader continues with the oldest run
-    // that is left. The dropped run must not be looked up: its ring element may belong to a newer run.
+    // A run is a piece of output. If the log has dropped the run at the cursor, the reader continues with the oldest
+    // run that is left. The dropped run must not be looked up, because its ring element may belong to a newer run.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -256,8 +256,8 @@ export interface Addon {
   /**
    * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Stops
    * after 200 ms. Resolves with a 32-bit number for each record reached: 0 on success, otherwise step << 16 | errno.
-   * `temporary` is a unique name for a temporary file. `synced` is a second directory. This function does not sync the
-   * file systems of `directory` and `synced`, so the caller must sync them later.
+   * `temporary` is a unique name for a temporary file. This function syncs nothing: the caller must later sync the file
+   * systems of `directory` and of the second directory, `synced`.
    */
   writeEntries(
     directory: number,

@@ -13,7 +13,10 @@ export interface ValidityWindow {
 
 type ClockResult = Pick<RestoreReport, "clockDriftMs" | "clockStepped" | "degraded">;
 
-/** The beginning of 2020. A clock that shows an earlier time was never set, whatever the caller's certificate says. */
+/**
+ * The beginning of 2020. A clock that shows an earlier time was never set, even if the caller's certificate is valid at
+ * this time.
+ */
 const EARLIEST_SET_NS = 1_577_836_800_000_000_000n;
 
 export interface ClockDutyParts {

@@ -13,8 +13,8 @@ const CHECK_INTERVAL_MS = 1_000;
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
 /**
- * Causes that can recur often. With such a cause, a problem that was already logged is not logged again until a file
- * has changed.
+ * Causes of reloads that can recur often. A problem that such reloads find again is not logged again until a file has
+ * changed.
  */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 

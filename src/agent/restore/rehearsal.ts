@@ -33,8 +33,8 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // A POST_RESTORE hook makes this call to wait for running restore steps. The rehearsal only runs the code of the
-  // call. The signal is already aborted, so the rehearsal does not wait: the restore steps may wait for its end.
+  // A POST_RESTORE hook makes this call to wait for running restore steps. The rehearsal must not wait, because running
+  // restore steps may wait for the end of the rehearsal. So its signal is already aborted.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 

@@ -13,7 +13,7 @@ const KEPT_BYTES = 1280 * 1024;
 /** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */
 const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
 
-/** Limits the free buffers that requests keep, in order to reuse them for their next messages. */
+/** Limits the memory of free buffers. Requests keep free buffers to reuse them for their next messages. */
 export class SpareMemory {
   #leftBytes: number;
 

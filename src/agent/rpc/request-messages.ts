@@ -165,7 +165,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended, so messages that its handler still holds no longer count against the limit.
+    // The call has ended. Its handler may still hold messages, but they no longer count against the limit.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);

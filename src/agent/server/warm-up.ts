@@ -118,8 +118,8 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // The agent has no client certificate that the configured CA has issued. So the client side sends none, and the
-  // server side does not require one.
+  // The agent has no client certificate of the configured CA. So the client side of this rehearsed handshake sends none,
+  // and its server side does not require one.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

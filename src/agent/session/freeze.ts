@@ -93,7 +93,7 @@ type State =
       cancelTick: () => void;
       /**
        * Whether any RunRestoreDuties call during this freeze had keep_frozen. The host sets keep_frozen to write files
-       * of the guest first. A later RunRestoreDuties call then thaws the session.
+       * of the guest before the session runs. A later RunRestoreDuties call then thaws the session.
        */
       keptForFiles: boolean;
       /**
@@ -250,9 +250,8 @@ export class SessionFreeze {
    * Called by the restore steps. Thaws a frozen session, except in two cases:
    *
    * - `keep` is set: the client requested to keep the session frozen.
-   * - `specRefused` is set, and this call or an earlier call during this freeze had `keep`. The guest is then a fork, and
-   *   the client is still writing the fork's spec files. The fork must not run with the variables of the original
-   *   guest.
+   * - `specRefused` is set, and `keep` was set in an earlier call during this freeze. The guest is then a fork whose spec
+   *   files the client is still writing. The fork must not run with the variables of its original guest.
    *
    * Does not resume ready_cmd; the caller does.
    */

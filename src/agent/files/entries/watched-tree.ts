@@ -336,8 +336,8 @@ export class WatchedTree {
     this.#pending.settle(directory);
     directory.detach();
     if (before !== undefined) this.#expect(before, nameBefore, "rescan");
-    // According to this event, `directory` was moved below itself, which is impossible. So the event is older than the
-    // checks that have found `directory` above `parent`. A further check will find its present path.
+    // According to this event, `directory` was moved below itself, which is impossible. The directory `parent` is now below `directory`,
+    // so the event is older than the checks that found it there. A further check will find its present path.
     if (parent.isWithin(directory)) {
       this.#markPathUnknown(directory);
       return;

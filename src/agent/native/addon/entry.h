@@ -51,7 +51,7 @@ enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STE
 
 /* Stores the number of the step that failed in the upper bits of errno. Returns -1. */
 int fail_at(int step);
-/* Whether errno consists of this step and this error, as stored by fail_at. */
+/* Whether fail_at has stored this step and this error in errno. */
 bool has_failed_at(int step, int error);
 
 /* The directory in which entries are created, and whether it allows files without a name. */

@@ -20,7 +20,7 @@ struct argument {
  */
 enum { ANSWER = 5 };
 /*
- * Value of `number` in an answer with secret bytes. It makes the job overwrite these bytes before it frees their
+ * Marks an answer with secret bytes, as the value of its `number`: the job overwrites the bytes before it frees their
  * memory.
  */
 enum { SECRET = 1 };

@@ -120,7 +120,10 @@ export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefi
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));
 }
 
-/** Returns the response of StatPath, as an object literal: with `create`, a listing takes a tenth more CPU time. */
+/**
+ * Returns the response of StatPath. Does not use protobuf's `create`, with which a List call takes a tenth more CPU
+ * time.
+ */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
   return {
