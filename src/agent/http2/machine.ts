@@ -86,7 +86,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Passes a slice of a request to the consumer, or undefined at its end. If the consumer throws, only the stream ends. */
+  /** Passes a request slice to the consumer; undefined at the end. If the consumer throws, only the stream ends. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();
