@@ -109,7 +109,7 @@ export class Exec {
    * Attaches a call to a kept command or, even during shutdown, to the workload's output. Resolves when the exit was
    * passed to the call.
    *
-   * @throws AgentError NOT_FOUND if there is no such command; otherwise like KeptCommand.attach and
+   * @throws AgentError NOT_FOUND if the command does not exist; otherwise like KeptCommand.attach and
    *   WorkloadOutput.attach
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
@@ -147,7 +147,7 @@ export class Exec {
    *   command, even if `forget` is not set.
    *
    * @param signal aborted when the client is gone; cancels only the wait for a command that is still starting
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if SIGKILL has no
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if the command does not exist; FAILED_PRECONDITION if SIGKILL has no
    *   effect
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
@@ -170,7 +170,7 @@ export class Exec {
    * Sends a signal to the process group of a kept command.
    *
    * @param signal aborted when the client is gone
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it has ended
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if the command does not exist; FAILED_PRECONDITION if it has ended
    */
   async signal({ name, execId, signal: number }: SignalRequest, signal: AbortSignal): Promise<void> {
     checkSignal("signal", number);

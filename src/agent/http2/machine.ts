@@ -154,7 +154,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    // Usually no WINDOW_UPDATE is due yet, so there is no output to send.
+    // Usually no WINDOW_UPDATE is due yet, so nothing is sent.
     if (this.#output.sizeBytes > 0) this.#events.output();
   }
 

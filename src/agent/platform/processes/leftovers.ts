@@ -66,7 +66,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
     if (typeof rows === "number") return;
     // A member may end before its row is read from /proc, and another process may get its pid. So the members are read
-    // again after the rows, and rows of pids that are no longer members are ignored.
+    // again after the rows. A row counts only if its pid is still a member.
     const members = others(cgroup);
     for (const { pid, start } of rowsOf(rows)) {
       if (!members.has(pid)) continue;
