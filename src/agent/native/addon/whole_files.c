@@ -84,8 +84,9 @@ static int append_open(struct argument *answer, int fd, int64_t limit) {
   char *place = extend_answer(answer, sizeof state + most);
   if (place == NULL) return -1;
   ssize_t length = read_whole(fd, place + sizeof state, most);
+  int read_error = errno;
   struct state after = state_of_open(fd);
-  if (length < 0) state = (struct state){.error = errno};
+  if (length < 0) state = (struct state){.error = read_error};
   else state.length = length;
   state.changed = is_read && !same_version(&state, &after);
   memcpy(place, &state, sizeof state);
