@@ -85,7 +85,7 @@ function expiriesIn(directory: string): number[] {
 describe("a sandbox that was suspended before its credentials expired", () => {
   let old: ClientCredentials;
 
-  test("the test keeps a sandbox suspended until its credentials have expired", async () => {
+  test("a sandbox stays suspended until its credentials have expired", async () => {
     {
       using node = await open();
       await node.create({ image: "busybox", name: "box", process: { args: ["/bin/sh", "-c", WORKLOAD] } });

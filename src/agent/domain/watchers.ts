@@ -3,14 +3,14 @@ import { type AgentError, tooManyWatchers } from "./errors.ts";
 /** Limits the number of concurrent watches, and lets the owner end all of them at once during shutdown. */
 export class Watchers {
   readonly #limit: number;
-  readonly #instead: string;
+  readonly #advice: string;
   readonly #closed = new AbortController();
   #count = 0;
 
-  /** @param instead the advice that a refused client gets, such as "end one of them, or call GetUsage instead" */
-  constructor(limit: number, instead: string) {
+  /** @param advice what a refused client should do, such as "end one of them, or call GetUsage instead" */
+  constructor(limit: number, advice: string) {
     this.#limit = limit;
-    this.#instead = instead;
+    this.#advice = advice;
   }
 
   /** Whether `shutDown` was called, which ends all watches, including those that begin later. */
@@ -24,7 +24,7 @@ export class Watchers {
    * @throws AgentError RESOURCE_EXHAUSTED if there are too many; otherwise what the watch throws
    */
   async watch<Result>(client: AbortSignal, watch: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
-    if (this.#count >= this.#limit) throw tooManyWatchers(this.#limit, this.#instead);
+    if (this.#count >= this.#limit) throw tooManyWatchers(this.#limit, this.#advice);
     this.#count += 1;
     try {
       return await watch(AbortSignal.any([client, this.#closed.signal]));

@@ -60,9 +60,8 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * The runs, in the order of their numbers. Only the last run can still grow. For each run, `#runEnds` has the
-   * position of its end, and `#runStreams` has its stream (0: stdout, 1: stderr). Both arrays are rings: the index of a
-   * run is its number modulo their length.
+   * `#runEnds` has the position at which each run ends, and `#runStreams` has its stream (0: stdout, 1: stderr). Both
+   * arrays are rings: a run's index in them is its number modulo their length. Only the last run can still grow.
    */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;

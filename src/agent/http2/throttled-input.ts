@@ -109,7 +109,7 @@ export class ThrottledInput {
     this.#bytes += bytes.length;
     this.#reads++;
     if (this.#bytes > limitBytes || this.#reads > reads) {
-      this.#events.exceeded?.(`no request was authenticated within the first ${limitBytes} bytes and ${reads} reads`);
+      this.#events.exceeded?.(`no request was authenticated in ${this.#bytes} bytes and ${this.#reads} reads`);
       return;
     }
     this.#held.push(Buffer.from(bytes));

@@ -10,7 +10,7 @@ export interface PeerCertificate {
   readonly subject: string;
   /** Start of the certificate's validity, in milliseconds since 1970. */
   readonly notBeforeMs: number;
-  /** Time at which the certificate or the first of its issuers expires, in milliseconds since 1970. */
+  /** Earliest expiry of the certificate and all its issuers, in milliseconds since 1970. */
   readonly notAfterMs: number;
   /** The certificate and its known issuers, in DER. */
   readonly chain: readonly Buffer[];

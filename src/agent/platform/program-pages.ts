@@ -30,8 +30,8 @@ export class ProgramPages {
   }
 
   /**
-   * Removes from the page cache all pages that are not mapped, which means that they were not used since the last call.
-   * Then unmaps all other pages. When such a page is used again, the kernel maps it again. Takes some 5 ms.
+   * Removes all unmapped pages from the page cache, then unmaps all other pages. The kernel maps a page again when the
+   * agent uses it, so each call removes the pages that were not used since the call before. Takes some 5 ms.
    */
   release(): void {
     for (const file of this.#files()) this.#drop(file);

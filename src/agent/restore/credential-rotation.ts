@@ -12,10 +12,7 @@ const CHECK_INTERVAL_MS = 1_000;
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
-/**
- * Causes of reloads that can recur often. A problem that such reloads find again is not logged again until a file has
- * changed.
- */
+/** Frequent causes of reloads. A problem found by such a reload is logged once, until a file has changed. */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 interface WatchedFiles {

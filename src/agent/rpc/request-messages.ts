@@ -59,8 +59,8 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // each() waits for this promise before it delivers the next message. The promise never resolves, so that this
-          // each() delivers only one message. A later call of next() or each() delivers the messages after it.
+          // This each() waits for the promise before its next message, so it delivers only one: the promise never
+          // resolves. The next call of next() or each() delivers the following message.
           return new Promise<never>(() => {});
         },
         (failure) => {

@@ -20,7 +20,10 @@ const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
-/** The calls that a node agent makes after a restore. The router must not start commands or run real restore steps. */
+/**
+ * The calls that a node agent makes after a restore. The router that answers them here must not start commands or run
+ * real restore steps.
+ */
 function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
   const start = { args: ["true"], env: { LANG: "C" } };

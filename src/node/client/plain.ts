@@ -50,8 +50,8 @@ type PlainValue<Value> = Value extends bigint
  *
  * - An integer above 2^53 is rounded to the nearest number.
  * - An enum becomes the name of its value in lower case, or "unknown".
- * - A timestamp becomes a Date, or the nearest Date if Date cannot express the time. A Date has only milliseconds, so a
- *   second field, whose name ends in `Nanos`, has the nanoseconds since the last full second. If the message has no
+ * - A timestamp becomes a Date, or the nearest Date if Date cannot express the time. A Date has only milliseconds, so
+ *   another field, whose name ends in `Nanos`, has the nanoseconds since the last full second. If the message has no
  *   timestamp, the Date is absent and the `Nanos` field is 0.
  */
 export type Plain<Fields> = {

@@ -1,7 +1,7 @@
 /** Limit on remembered names. Above it, further names of a file are copied as separate files. */
 const LIMIT = 1_000_000;
 
-/** Remembers the first name under which each file with several hard links was copied. */
+/** Remembers under which of its names each file with several hard links was copied first: its "first name". */
 export class LinkedNames {
   readonly #names = new Map<string, Buffer>();
   /**

@@ -14,7 +14,7 @@ const ADDON_DIRECTORY = join(ROOT, "dist/native", `linux-${process.arch}`);
 const NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 const skip = NEEDS_NAMESPACES.skip === false ? NEEDS_OPEN_CLONE.skip : NEEDS_NAMESPACES.skip;
 
-test("DEPEND_ON_BUILDER lists all sources whose executed functions depend on the building user", { skip }, async () => {
+test("DEPEND_ON_BUILDER lists all sources that run other functions for other users", { skip }, async () => {
   await using directory = await testDirectory();
   const script = directory.at("agent.js");
   await bundleScript(ROOT, script);

@@ -355,8 +355,8 @@ export interface ByteStore {
   readonly bytes: Uint8Array;
   readonly position: number;
   /**
-   * The source calls this after `room`, when it has written `count` bytes at `position`. From the call of `room` until
-   * this call, it does not return to the event loop.
+   * The source calls `filled` when it has written `count` bytes at `position`. Between its calls of `room` and
+   * `filled`, the source does not return to the event loop.
    */
   filled(count: number): void;
 }

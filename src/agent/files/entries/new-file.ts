@@ -11,7 +11,10 @@ import { ENTRY, type NewEntry, packEntry } from "./record.ts";
 /** Flags of makeEntry. NO_OTHERS: the name must be free or a regular file. EXCLUSIVE: the name must be free. */
 const NO_OTHERS = 1;
 const EXCLUSIVE = 2;
-/** Flags of commitEntry: APPLY, NAME and SYNC are stages. */
+/**
+ * Flags of commitEntry. The first three are the steps that the call runs: set owner, mode and times; give the file its
+ * name; sync.
+ */
 const APPLY = 1;
 const NAME = 2;
 const SYNC = 4;

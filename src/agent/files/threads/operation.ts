@@ -11,9 +11,9 @@ export interface Holdable {
 /** A path that an operation follows. One of its directories may be on a file system that hangs. */
 interface FollowedPath {
   /**
-   * Looks up the names of the path one by one, up to the first name that does not exist. Calls `onLookup` before each
-   * lookup, and at the end with an operation on the last name. Throws FileSystemHung instead of entering a file system
-   * that hangs.
+   * Looks up the names of the path one by one, up to the first name that does not exist. Before each lookup, and once
+   * more for the operation on the last name, calls `onLookup` with what it is about to do. Throws FileSystemHung
+   * instead of entering a file system that hangs.
    */
   walk(onLookup?: (lookup: Work<never>) => void): Promise<void>;
 }

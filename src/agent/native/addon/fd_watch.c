@@ -44,8 +44,8 @@ static void on_delay(uv_timer_t *delay) { report(delay->data, UV_READABLE); }
 static void on_events(uv_poll_t *poll, int status, int events) {
   struct fd_watch *watch = poll->data;
   /*
-   * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The owner
-   * gets readable and writable, because its next read or write returns the error.
+   * libuv reports an error state, such as a pipe without a reader, by a negative status, and stops the watch. The watch
+   * then reports both events to its owner, because the owner's next read or write returns the error.
    */
   if (status < 0) events = UV_READABLE | UV_WRITABLE | FAILED;
   if (watch->delay_ms == 0) {

@@ -19,10 +19,7 @@ struct argument {
  * number, the file_call sets `bytes` of the answer to memory from malloc(3). The job frees this memory.
  */
 enum { ANSWER = 5 };
-/*
- * Marks an answer with secret bytes, as the value of its `number`: the job overwrites the bytes before it frees their
- * memory.
- */
+/* A file_call sets the answer's `number` to this if its bytes are secret. The job then overwrites them before free(3). */
 enum { SECRET = 1 };
 
 /* The function that runs on the thread. Returns -1 with errno on failure. */

@@ -145,9 +145,9 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The body of this loop must not become a function, because the build runs the agent and caches each function that
-  // has run. This function would run only on a build machine on which other agents run, so builds on different machines
-  // could differ.
+  // The body of this loop must not become a function. The build caches the compiled code of all functions that run
+  // during the build, and this one would run only if other agents run on the build machine. Two machines could then
+  // build different files.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

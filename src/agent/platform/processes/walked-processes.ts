@@ -43,8 +43,8 @@ type Scan =
   /** /proc cannot be read at present, because descriptors or memory are exhausted. */
   | { readonly kind: "not_now" }
   /**
-   * Only the leader's process group can be signalled, because /proc or pidfds are missing. Without a pidfd, a signal
-   * could reach a later process with the same pid.
+   * Only the leader's process group can be signalled, because /proc or pidfds are missing. Single processes are not
+   * signalled without a pidfd, because the signal could reach a later process with the same pid.
    */
   | { readonly kind: "only_group" };
 

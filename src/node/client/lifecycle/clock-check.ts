@@ -5,7 +5,7 @@ import type { Health } from "./messages.ts";
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
 const CLOCK_CHECKS = 3;
 
-/** A check of the guest's clock. */
+/** Result of comparing the guest's clock with this machine's clock. */
 export interface ClockCheck {
   readonly health: Health;
   /** Guest time minus host time, in milliseconds. */

@@ -159,7 +159,7 @@ export function guestPath(argument: string): string {
 /** An escaped byte, as `ls` prints it if a name is not UTF-8: `\\xe9`. */
 const ESCAPE = /\\x([\da-f]{2})/g;
 
-/** Replaces the escapes in a path by their bytes, in the form of raw-names.ts. */
+/** Replaces each escape in a path by its byte, represented as in raw-names.ts. */
 export function withoutEscapes(path: string): string {
   if (!/\\x[\da-f]{2}/.test(path)) return path;
   const parts: Buffer[] = [];

@@ -158,7 +158,7 @@ const SCOPES: Readonly<Record<UsageScope, string>> = {
 };
 
 /**
- * Describes how a command ended, for JSON output. The names of the fields, the usage and the signal number are as in
+ * Describes how a command ended, for JSON output. Field names, resource usage and the signal's number have the form of
  * the protobuf schema.
  */
 export function exitObject({ usage, exitCode, signal, ...result }: CommandResult): object {

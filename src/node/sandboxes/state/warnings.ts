@@ -25,8 +25,8 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 /**
  * Returns the warning NOT_FROZEN if a resumed sandbox, or the origin of a fork, was not frozen at its last suspension.
  *
- * @param replaced what the processes still had, besides the old time, when they ran before the restore steps, such as
- *   "the secrets of its origin". The warning names it
+ * @param replaced what the processes had from before the suspension, besides the old time, until the restore steps
+ *   replaced it, such as "the secrets of its origin". The warning names it
  */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;

@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("replaced files keep owner and mode although WriteTree also creates new files", async () => {
+  it("WriteTree replaces the content of files but keeps their owner and mode", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
