@@ -7,7 +7,7 @@ import { mkdirSync, openSync, statSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { runScript, UsageError } from "./machine/script.ts";
-import { writeChecksums } from "./package/archive.ts";
+import { removeOtherVersions, writeChecksums } from "./package/archive.ts";
 import { bundleScript, makeGuestctl } from "./package/bundle.ts";
 import { makeClientLibrary } from "./package/client-library.ts";
 import { isCurrent, markCurrent, sourcesDigest } from "./package/currency.ts";
@@ -52,6 +52,8 @@ function architectures(asked: readonly string[]): Architecture[] {
 
 async function build(asked: readonly string[], digest: string): Promise<void> {
   const possible = architectures(asked);
+  const { version, description, license } = readPackage(ROOT);
+  removeOtherVersions(DIST, version);
   for (const [name, make, what] of [
     ["guestctl", makeGuestctl, "guestctl, for the node side"],
     ["client", makeClientLibrary, "the client library, a package for npm"],
@@ -70,7 +72,6 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
     markCurrent(ROOT, `linux-${arch}`, digest);
   }
   if (asked.length > 0) return;
-  const { version, description, license } = readPackage(ROOT);
   const facts = { version, description, license, ...imageOrigin() };
   const [layout = "", ...dockerArchives] = await makeImages(DIST, possible, facts);
   say(layout, `the same as an OCI image layout, for ${possible.join(" and ")}`);

@@ -51,6 +51,14 @@ export function neutralTar(directory: string, name?: string): Buffer {
   }
 }
 
+/** Removes the archives that builds of other versions have left in `directory`. */
+export function removeOtherVersions(directory: string, version: string): void {
+  for (const name of readdirSync(directory)) {
+    const [, found = version] = /^guest-agent-(\d.*)-linux-/.exec(name) ?? [];
+    if (found !== version) rmSync(join(directory, name));
+  }
+}
+
 /**
  * Packs a directory into two archives beside it, called `name`. Substrates make volumes from the .tar.gz; the .tar.zst
  * is a sixth smaller and unpacks several times as fast. Returns their paths.
