@@ -37,7 +37,7 @@ const RUN_AND_NOTE = `
   run(require, module_, module_.exports, script, ${JSON.stringify(join(ROOT, "src", "agent"))});
 `;
 
-test("slow Node modules are loaded after the workload's start, fs/promises never", async () => {
+test("slow Node modules load after the workload's start, and fs/promises never loads", async () => {
   const directory = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
   try {
     const script = join(directory, "agent.js");

@@ -184,7 +184,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "entropy",
       entropy.open ?? entropy.credit,
       "can be credited",
-      "the restore steps credit the entropy that the host sends, and make the kernel reseed its random generator",
+      "the restore steps can credit the host's entropy and make the kernel reseed its random generator",
       entropy.open === undefined
         ? "the host's entropy is mixed in but not credited, and the kernel is not forced to reseed. Give the agent CAP_SYS_ADMIN in the initial user namespace"
         : 'there is no random device, so the restore steps reseed only the random generator of the agent, and RunRestoreDuties reports "entropy_open" in "degraded". Create /dev/urandom in the guest',

@@ -100,7 +100,7 @@ export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
 /** Limit for the bytes that all tunnels together have in flight to the guest. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
 /**
- * The window of a new tunnel is this fraction of those TUNNEL_WINDOWS_BYTES that no other tunnel uses. The window is
+ * The window of a new tunnel is this fraction of what the other tunnels leave of TUNNEL_WINDOWS_BYTES. The window is
  * never smaller than NARROW_TUNNEL_WINDOW_BYTES.
  */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;

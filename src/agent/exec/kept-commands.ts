@@ -83,8 +83,8 @@ export class KeptCommands {
   /** Forgets an ended command, which frees its name. Calls that are still reading its output continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // If a new command has reserved the name of this command, no slot in `#slots` has this command. It is then
-    // forgotten by `began`, when the new command runs.
+    // A new command with the same name may already have taken over the slot. In this case `began` forgets the old
+    // command when the new one runs.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);

@@ -15,8 +15,8 @@ export type WhenFull = "drop_oldest" | "block";
 /** Largest number of bytes of one read(2), and of one chunk for a reader. A pipe has this capacity. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * The buffer is larger than its capacity, because new bytes are read before old bytes are dropped. The extra space is
- * as large as the capacity, but at least LEAST_SLACK_BYTES and at most READ_BYTES.
+ * The buffer has extra space beyond its capacity, because new bytes are read before old bytes are dropped. The extra
+ * space is as large as the capacity, but at least LEAST_SLACK_BYTES and at most READ_BYTES.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /**

@@ -121,8 +121,8 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // #open() sends a WINDOW_UPDATE once half of the window was read. If the window has become smaller, this may
-      // already be the case.
+      // #open() sends a WINDOW_UPDATE if at least half of the window was read. What was read may now be half of the
+      // window, if the window has become smaller.
       this.#open(stream);
     }
   }

@@ -1,7 +1,7 @@
 /*
  * Limits the CPU time that a TLS client can cause before its certificate is verified (figures:
  * docs/agent/security-model.md). OpenSSL callbacks on every SSL_CTX enforce the limits. One callback writes to memory
- * of OpenSSL. If Node does not export the OpenSSL functions for this, the agent logs handshakes_unbounded.
+ * of OpenSSL. If Node does not export the OpenSSL functions for these callbacks, the agent logs handshakes_unbounded.
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>

@@ -72,8 +72,8 @@ export class GuestClient {
   }
 
   /**
-   * The address to which the client last connected, if the client has several addresses or a vsock address. Undefined
-   * before the first connection, for a bridge, and for any other single address.
+   * The address to which the client last connected. Undefined before the first connection, for a bridge, and if the
+   * client has only one address that is not a vsock address.
    */
   get addressInUse(): string | undefined {
     return this.#channel.addressInUse;

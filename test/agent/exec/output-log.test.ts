@@ -87,7 +87,7 @@ describe("the log of a kept command", () => {
     });
   }
 
-  it("a full blocking output log accepts bytes only after an acknowledgement", () => {
+  it("a full output log with `block` accepts bytes only after an acknowledgement", () => {
     const log = logOf(10, "block");
     assert.deepEqual([write(log, "stdout", 7), write(log, "stderr", 7), write(log, "stdout", 1)], [7, 3, 0]);
     // The oldest bytes are of stdout: those of stderr cannot go before them.

@@ -107,7 +107,7 @@ describe("the bounds of tunnels", () => {
     requests.end();
   });
 
-  it("a tunnel sends at most 64 KiB beyond the client's flow-control window", async () => {
+  it("a tunnel sends at most 64 KiB more than the client's window allows", async () => {
     const path = directory.at("much");
     await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path });
     const { requests, answers } = openNarrow(path);

@@ -161,7 +161,7 @@ describe("restoreSequence", () => {
     assert.match(message, /^reachTimeoutMs expired before the function that connects/);
   });
 
-  test("`requestTimeoutMs` ends a restore despite a longer `reachTimeoutMs` if no agent answers", async () => {
+  test("`requestTimeoutMs` also limits the time in which a restore reaches the agent", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();
     const dial = (): RestoredGuest => agent.redial();

@@ -85,7 +85,7 @@ describe("what guestctl health --watch prints", () => {
     for (const text of texts) assert.doesNotMatch(text, /\p{Cc}/u);
   });
 
-  test("`health --watch` prints changes of readiness, freeze, idleness, agent and clock", () => {
+  test("`health --watch` prints changes of readiness, freeze, idleness, agent version and clock", () => {
     const idleDeclared = timestampFromMs(5);
     const restored = { ...up(6_000, { idleDeclared }, -3_600_000), agentVersion: "1.2.4" };
     const samples = [

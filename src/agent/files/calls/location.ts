@@ -13,7 +13,7 @@ const MAX_MODE = 0o7777;
 export interface FileLocation {
   /** The path: absolute, or relative to `beneath`. */
   readonly path: FilePath;
-  /** The directory that the path may not leave; if it is empty, there is no restriction. */
+  /** The directory that the path may not leave. An empty string means that the path is not restricted. */
   readonly beneath: FilePath;
   /** Whether a path with a symbolic link is rejected. Allowed only with `beneath`. */
   readonly noSymlinks: boolean;

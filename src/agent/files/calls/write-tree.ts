@@ -13,8 +13,8 @@ import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLon
 import { pathText } from "./location.ts";
 
 /**
- * Largest number of new symbolic links that a call remembers. Further ones count as links that existed before the call,
- * so items may follow them.
+ * Largest number of new symbolic links that a call remembers. Paths of later items cannot go through these links. They
+ * can go through further links, as through links that existed before the call.
  */
 const LINKS_LIMIT = 65_536;
 /** Upper bound for the size of a record without its path and content. */
@@ -141,7 +141,7 @@ export class TreeWriter implements AsyncDisposable {
   /** Appends a hole to the large file that is being written. Throws AgentError. */
   async hole(bytes: bigint): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("hole message, but no item expects content");
+    if (large === undefined) throw frameOrder("unexpected hole message: no item is waiting for content");
     if (bytes > large.leftBytes) throw tooLong(large.item);
     if (!large.item.sparse) throw notSparse(large.item);
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));

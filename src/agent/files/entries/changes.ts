@@ -108,7 +108,7 @@ export class Changes {
     if (errno === "") this.#rescans.push(path);
   }
 
-  /** Removes the changes to send from the queue and returns them. Stops at a rename whose second event may follow. */
+  /** Returns the changes in the queue and removes them. Stops at a rename whose second event may still arrive. */
   take(): Change[] {
     const held = this.#queue.findIndex(isHeld);
     const taken = this.#queue.splice(0, held < 0 ? this.#queue.length : held);

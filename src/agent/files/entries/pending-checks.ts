@@ -52,8 +52,8 @@ export class PendingChecks {
   }
 
   /**
-   * Call it when a directory above the node was moved. If an earlier check has found no directory, this is forgotten,
-   * because the check used the old path of the node.
+   * Call it when a directory above the node was moved. An earlier check that found no directory is then void, because
+   * it used the old path of the node.
    */
   moved(node: WatchedDirectory): void {
     this.#missing.delete(node);

@@ -53,7 +53,7 @@ export class WatchedTree {
   readonly #moves = new Map<number, Move>();
   #round = 1;
   #ticks = 0;
-  /** Whether events were dropped. If so, the whole tree is rescanned once all directories were checked again. */
+  /** Whether events were dropped. If so, the whole tree is rescanned after all directories were checked again. */
   #hasDropped = false;
   /** Whether a rescan was sent since the last call of `tick`. The next rename may then be older than the rescan. */
   #isStale = false;
@@ -328,8 +328,8 @@ export class WatchedTree {
   }
 
   /**
-   * Moves a directory to the path at which it was found. Its previous path is checked again. Another directory that was
-   * known at the new path must have been moved away. Where it is now is unknown until a queued event shows it.
+   * Records the path at which a directory was found. Its previous path is checked again. If another directory was known
+   * at the new path, that directory must have been moved away; a queued event will show to which path.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;

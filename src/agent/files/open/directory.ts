@@ -160,9 +160,9 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup must fail when it reaches a mount point. Once `findMounts` has found the mounts, this is true for
-   * every operation without a `named` mount. Otherwise a symbolic link on the path could lead the operation into a
-   * mount that hangs.
+   * Whether a lookup must fail when it reaches a mount point. True if `findMounts` has found the mounts, unless the
+   * operation may enter one of them (`named`). A symbolic link on the path could take the operation into another mount,
+   * which may hang.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

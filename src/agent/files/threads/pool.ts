@@ -67,9 +67,9 @@ export class ThreadPool {
 
   /**
    * Takes a thread for an operation as soon as one is free. If a file system becomes slow or hangs during the wait,
-   * takes no thread and resolves with undefined. The caller must then check whether the operation would enter this file
-   * system, and call `enter` again. If the operation's signal is aborted during the wait, rejects with the signal's
-   * reason.
+   * takes no thread and resolves with undefined. The caller must then check whether the operation uses this file
+   * system, and if it does not, call `enter` again. If the operation's signal is aborted during the wait, rejects with
+   * the signal's reason.
    */
   enter(work: Work<never>): Running | Promise<Running | undefined> {
     return this.#start(work) ?? this.#wait(work);

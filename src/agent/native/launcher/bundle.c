@@ -101,7 +101,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 #define LIST "agent.pages"
 /* Limit for the size of the file agent.pages: twice the largest size that the file has had so far. */
 #define LIST_LIMIT_BYTES 32768
-/* Bytes per page in the list, even if the kernel has larger pages. */
+/* The list always counts in pages of this size, even if the kernel has larger pages. */
 #define PAGE_BYTES 4096
 
 /* Requests read-ahead of the pages in one line of the list. The line has page ranges in the form FIRST+COUNT. */

@@ -80,8 +80,7 @@ export class Descendants {
    * because it may then reap processes.
    */
   #ancestorSleeps(): string | undefined {
-    // The agent as the ancestor counts as asleep: the scan is synchronous, so the agent cannot reap a process
-    // meanwhile.
+    // If the ancestor is the agent itself, it cannot reap a process during the scan, because the scan is synchronous.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

@@ -9,7 +9,7 @@ import type { Call } from "../call.ts";
 import type { Connection } from "../../listening/index.ts";
 import { timestampNs } from "../codec.ts";
 
-/** Serves RunRestoreDuties. Overwrites the entropy in every case, even if the restore steps did not begin. */
+/** Serves RunRestoreDuties. Always wipes the entropy in the request afterwards, even if no restore step has begun. */
 export async function serveRestoreDuties(
   restore: Restore<Connection>,
   request: RestoreDutiesRequest,

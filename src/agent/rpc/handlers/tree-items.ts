@@ -19,8 +19,8 @@ export const TYPES: ReadonlyMap<number, TreeItem["type"]> = new Map(
 
 /**
  * Decodes a message of TreeItems in its usual form; the items are views of `bytes`. Returns undefined for any other
- * form, which the protobuf library must decode or reject. The library would take 1.4 us of CPU time more per item,
- * which is 5 % of a small file (row "tree into the guest, 30,000 files" of the benchmark).
+ * form, which the protobuf library must decode or reject. The library would take 1.4 us of CPU time more per item. For
+ * a small file, this is 5 % (row "tree into the guest, 30,000 files" of the benchmark).
  *
  * @param fieldLimit the result is undefined for a message with more fields
  */

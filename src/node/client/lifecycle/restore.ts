@@ -224,7 +224,7 @@ function isCertificateRefused(error: unknown): boolean {
 
 /** What `restoreSequence` and `completeRestore` report about a restore. */
 export interface RestoreOutcome {
-  /** Result of the first restore steps. */
+  /** Result of the first run of the restore steps. */
   readonly duties: DutiesResult;
   /**
    * Whether the session had thawed by itself before these restore steps. If so, it ran with the random numbers and the

@@ -154,7 +154,7 @@ async function carry(
     if (tunnel.errored !== null) throw tunnel.errored;
     reads.begin(socket);
     socket.on("data", (bytes: Buffer) => {
-      // If the tunnel is broken, it may still be sending these bytes, so do not release their buffer for reuse.
+      // A tunnel that fails may still use these bytes, so their buffer is not released for reuse.
       const wantsMore = tunnel.write(bytes, (error) => (error ?? tunnel.destroyed) || reads.release(bytes));
       if (!wantsMore) socket.pause();
     });

@@ -108,7 +108,7 @@ export class TunnelOpener {
 
   /**
    * Must be called when a tunnel has closed. If the tunnel was the last one of an additional channel, closes that
-   * channel; calls on it that are about to end can still finish.
+   * channel to new calls. Calls that are about to end can still finish.
    */
   #leave(channel: Channel): void {
     const tunnels = this.#more.get(channel);

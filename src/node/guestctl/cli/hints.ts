@@ -278,7 +278,7 @@ export function hintForOption(spelling: string): string | undefined {
   return findHint(spelling, OTHER_OPTIONS);
 }
 
-/** The equivalent of another tool's option that precedes the name of the command; undefined for an unknown option. */
+/** The hint for an option of another tool that stands before the command's name; undefined for an unknown option. */
 export function hintForLeadingOption(spelling: string): string | undefined {
   return findHint(spelling, LEADING_OPTIONS) ?? hintForOption(spelling);
 }

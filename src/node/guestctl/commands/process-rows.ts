@@ -35,7 +35,7 @@ export function processesOf({ processes }: ProcessList, names: readonly string[]
   return processes.filter((process) => names.some((name) => belongsTo(process, name)));
 }
 
-/** Whether the name chooses the process. A name is a process id, the name of a kept command, or "workload". */
+/** Whether the name stands for the process. A name is a process id, the name of a kept command, or "workload". */
 function belongsTo({ pid, command }: SessionProcess, name: string): boolean {
   if (command?.kind === "kept" && command.name === name) return true;
   return name === String(pid) || (name === WORKLOAD && command?.kind === "workload");

@@ -13,8 +13,8 @@ import {
 
 /**
  * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, writes the
- * old file back, because otherwise the session would be killed at the time limit of its freeze. The session then stays
- * frozen, and the caller can resume the sandbox again.
+ * old file back: the session stays frozen, and the caller can resume the sandbox again. With a refused file, the agent
+ * would kill the session when the time limit of its freeze expires.
  */
 export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Variables): Promise<Awakening> {
   const remedy = { kind: "resumeAgain", name: entry.name } as const;
