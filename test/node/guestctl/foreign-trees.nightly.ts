@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { closeSync, existsSync, lstatSync, openSync, readdirSync, readlinkSync, readSync } from "node:fs";
 import { appendFile, mkdir } from "node:fs/promises";
 import { basename, resolve } from "node:path";
@@ -211,7 +212,8 @@ while True:
         shutil.rmtree(f"d{d}/usedd")`;
       const user = execa("python3", ["-c", use], { reject: false });
       try {
-        for await (const line of user) if (line === "begun") break;
+        // Not by iterating over `user`: when execa's iterator is left, it may wait for the end of the program.
+        await once(user.stdout, "data");
         const [file, ...args] = GUESTCTL;
         for (let round = 0; round < 3; round += 1) {
           const target = `${copy}${round}`;
