@@ -13,6 +13,8 @@ export interface AgentEnd {
 
 /** Limit on the kept output of each stream, in characters, because a workload may write without end. */
 const KEPT_CHARACTERS = 256 * 1024;
+/** How each line of the agent's log begins. */
+const LOG_LINE_BEGIN = '{"time":';
 /** Time limit of a start, after which the agent is killed; far more than a start takes on a busy machine. */
 const START_LIMIT_MS = 120_000;
 /**
@@ -160,8 +162,10 @@ export class AgentProcess {
   #hasLogged(matches: (line: LogLine) => boolean): boolean {
     const lines = this.#output.stderr.split("\n").slice(0, -1);
     return lines.some((line) => {
+      // The workload shares standard error with the agent, and may have begun the line.
+      const begin = line.indexOf(LOG_LINE_BEGIN);
       try {
-        return line.startsWith("{") && matches(JSON.parse(line) as LogLine);
+        return begin >= 0 && matches(JSON.parse(line.slice(begin)) as LogLine);
       } catch {
         return false;
       }

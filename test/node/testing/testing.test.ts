@@ -87,6 +87,14 @@ describe("an agent for tests", () => {
     assert.equal((await client.stop()).stopGraceMs, 2_000);
   });
 
+  test("startTestAgent finds a log line whose beginning the workload has written", async () => {
+    const begun = join(directory, "begun");
+    const line = 'begun{"time":"","event":"management_listening"}';
+    await writeFile(begun, `#!/bin/sh\necho '${line}' >&2\nexec sleep 600\n`, { mode: 0o755 });
+    await using agent = await startTestAgent({ agent: begun });
+    assert.equal(agent.output.stderr, `${line}\n`);
+  });
+
   test("a test agent ends with its workload's status", async () => {
     const go = join(directory, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });

@@ -9,7 +9,7 @@ import { GuestProcess, type ProcessParts } from "./process.ts";
  * `detach()` stops waiting, because a command may never read its input.
  */
 const INPUT_QUIET_MS = 1_000;
-/** Limit on the whole wait, even if the agent still receives input, as for a command that reads slowly. */
+/** Longest wait of `detach()`, even if the agent still receives input: the command may read slowly. */
 const INPUT_TAKEN_MS = 10_000;
 /** How long `Symbol.asyncDispose` waits for the agent to answer the start of the command. */
 const ANSWER_MS = 10_000;
