@@ -242,7 +242,7 @@ function pathProblem(path: string): string | undefined {
 function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | undefined {
   if ((mode & constants.S_IFMT) !== constants.S_IFREG) return "does not name a regular file";
   if (size > FILE_LIMIT_BYTES) return "names a file of more than 1 MiB";
-  // The file has changed while it was read, so the bytes may be half old and half new.
+  // The file changed during the read, so some of the bytes may be old and others new.
   if (hasChanged) return "names a file that is being written";
   // Files in /proc report size 0 and may be endless, so no more is read than the size that fstat(2) reports.
   return bytes.length === 0 ? "names an empty file" : undefined;

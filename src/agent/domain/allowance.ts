@@ -33,8 +33,8 @@ export interface AllowanceOptions {
 }
 
 /**
- * The part of an allowance that one holder, such as a call, has taken. `set()` and `progress()` show that the holder is
- * not idle.
+ * The part of an allowance that one holder, such as a call, has taken. A call of `set()` or `progress()` shows that the
+ * holder is not idle.
  */
 export interface Share {
   /**

@@ -21,7 +21,7 @@ export interface KeptSlot {
   isRunning: boolean;
   /**
    * Resolves when the start has succeeded or failed. After a success, `command` is set. After a failure, the name is
-   * free, or the ended command that had it has it again.
+   * free again, or belongs to the ended command that had it before.
    */
   readonly started: PromiseWithResolvers<void>;
 }

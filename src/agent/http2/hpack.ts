@@ -98,7 +98,7 @@ export interface SecretField {
 
 /** Dynamic table of one direction of a connection (RFC 7541, 2.3.2). */
 class DynamicTable {
-  /** Entries, the oldest first (HPACK's indexes begin with the newest), so that an insertion moves no other entry. */
+  /** Entries, oldest first: an insertion then moves no other entry. HPACK's indexes begin with the newest entry. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;

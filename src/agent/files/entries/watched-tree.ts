@@ -286,8 +286,8 @@ export class WatchedTree {
   }
 
   /**
-   * Detaches a directory whose new path is unknown. At the second call of `tick`, the directory is forgotten, unless a
-   * check has found it before.
+   * Detaches a directory whose new path is unknown. If no check finds the directory before the second call of `tick`,
+   * that call forgets it.
    */
   #markPathUnknown(directory: WatchedDirectory): void {
     this.#pending.settle(directory);

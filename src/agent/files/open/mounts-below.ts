@@ -32,8 +32,8 @@ export class MountsBelow {
   }
 
   /**
-   * Finds the longest run of paths, from index `from` on and before index `to`, that are on one mount. Returns the
-   * mount as `below`, and the index after the run as `end`.
+   * Finds out how many paths, beginning with the path at index `from`, are on the same mount. Returns the mount as
+   * `below`. `end` is the index of the first path on another mount, or `to` if there is none before `to`.
    */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };

@@ -10,8 +10,8 @@
 
 #define SCORE_FILE "/proc/self/oom_score_adj"
 /*
- * The score is not -1000, which exempts a process from the OOM killer: if only exempt processes are left when memory is
- * full, the kernel panics.
+ * A score of -1000 would exempt the process from the OOM killer. If memory is full and only exempt processes are left,
+ * the kernel panics.
  */
 #define PROTECTED_SCORE "-900"
 
