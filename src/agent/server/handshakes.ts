@@ -9,18 +9,22 @@ import { handshakeFailure, isIssuedBy, peerCertificate, secureContextOptions, tl
 export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
+  readonly #listener: string;
   readonly #linger = new FailedHandshakeLinger();
   /** The credentials of the last `setCredentials`; undefined before the first call. */
   #renewed: TlsMaterial | undefined;
 
-  /** @param secured is called for each completed handshake, with the connection and its TLS socket */
+  /**
+   * @param options.listener the listener's name in the log, such as `tcp`
+   * @param secured is called for each completed handshake, with the connection and its TLS socket
+   */
   constructor(
     tls: TlsMaterial,
-    timeoutMs: number,
-    log: Log,
+    { timeoutMs, log, listener }: { readonly timeoutMs: number; readonly log: Log; readonly listener: string },
     secured: (connection: AcceptedConnection, socket: TLSSocket) => void,
   ) {
     this.#log = log;
+    this.#listener = listener;
     this.#server = createServer(tlsOptions(tls, timeoutMs));
     this.#server.on("secureConnection", (socket) => {
       const connection = connectionOf(socket);
@@ -68,7 +72,7 @@ export class Handshakes {
     const code = errnoOf(error);
     // The client has disconnected, as health checks of load balancers do. This is not worth a warning.
     if (code === "ECONNRESET") {
-      this.#log.debug("connection_unused", { listener: "tcp", peer: connection.peer.address });
+      this.#log.debug("connection_unused", { listener: this.#listener, peer: connection.peer.address });
       connection.destroy();
       return;
     }

@@ -133,7 +133,7 @@ export class ManagementServer {
 
   /** Listens on a TCP port (0: any free port) with mutual TLS. Returns the port. Throws AgentError on failure. */
   async listenTcp(place: TcpAddress, tls: TlsMaterial): Promise<number> {
-    const bound = await this.#acceptor("tcp", this.#overTls(tls)).listenTcp(place);
+    const bound = await this.#acceptor("tcp", this.#overTls(tls, "tcp")).listenTcp(place);
     this.#noteCredentials(tls);
     return bound;
   }
@@ -143,13 +143,14 @@ export class ManagementServer {
    * failure.
    */
   async listenVsock(fd: number, peer: VsockPeer, tls: TlsMaterial | undefined): Promise<void> {
-    await this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls)).listenVsock(fd, peer);
+    await this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls, "vsock")).listenVsock(fd, peer);
     if (tls !== undefined) this.#noteCredentials(tls);
   }
 
-  #overTls(tls: TlsMaterial): ConnectionStarter {
+  #overTls(tls: TlsMaterial, listener: "tcp" | "vsock"): ConnectionStarter {
     return (serve) => {
-      const handshakes = new Handshakes(tls, this.#limits.handshakeTimeoutMs, this.#options.log, serve);
+      const options = { timeoutMs: this.#limits.handshakeTimeoutMs, log: this.#options.log, listener };
+      const handshakes = new Handshakes(tls, options, serve);
       this.#handshakes.push(handshakes);
       return (connection) => handshakes.begin(connection);
     };

@@ -349,9 +349,9 @@ export class SessionFreeze {
       log.error("frozen_session_kill_failed", { why });
       return;
     }
-    const fields = { why, frozen_ms: frozenMs, processes };
+    const fields = { frozen_ms: frozenMs, processes };
     if (why === "time_over") log.error("freeze_expired", fields);
-    else log.error("frozen_session_killed", fields);
+    else log.error("frozen_session_killed", { why, ...fields });
     this.#isOver = true;
     this.#state.cancelTick();
     this.#state = LIVE;

@@ -100,6 +100,19 @@ describe("a vsock port", () => {
       for (let n = 0; n < 3; n++) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
     });
 
+  test("a vsock port with TLS names its listener in the log if the peer leaves during the handshake", async () => {
+    await using directory = await testDirectory();
+    await using server = await start();
+    const { ca, server: own } = server.certificates;
+    const fd = await listeningAt(directory.at("vsock"));
+    await server.server.listenVsock(fd, peersOf(HOST), tlsMaterial(own, ca));
+    const socket = connect(directory.at("vsock"));
+    await once(socket, "connect");
+    socket.end();
+    const { fields } = await server.logged("connection_unused");
+    assert.deepEqual([fields["listener"], fields["peer"]], ["vsock", "vsock:2:1024"]);
+  });
+
   for (const [cid, who] of Object.entries(ANOTHER_PEER))
     test(`a vsock port closes and logs ${who} (CID ${cid})`, async () => {
       await using directory = await testDirectory();

@@ -113,6 +113,7 @@ describe("the management port", () => {
       leave(socket);
       const { level, fields } = await server.logged("connection_unused");
       assert.equal(level, "debug");
+      assert.equal(fields["listener"], "tcp");
       assert.match(String(fields["peer"]), /^127\.0\.0\.1:\d+$/);
       await assertAlive(server);
       assert.deepEqual(
