@@ -34,7 +34,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "pending input of a kept command",
-    "The agent buffers at most 256 KiB of input for the kept command, and another 256 KiB for the attached call",
+    "When more than 256 KiB of input wait for the kept command and another 256 KiB wait in the attached call, the agent reads no more input from the call",
   ],
   [
     "time for which the agent keeps a kept command after its end",
@@ -52,7 +52,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "arguments and variables of a command",
     `A request has at most ${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables; variables that the command inherits do not count. Each argument or variable has at most 131,071 bytes (execve(2)). Together, the arguments and variables have at most ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)}. In this sum, each argument or variable counts 9 bytes more than its length: 1 for its NUL and 8 for its pointer`,
   ],
-  ["fields of a message", "A message has at most 1,024 fields; a message of WriteTree may have 16,384 fields"],
+  [
+    "fields of a message",
+    "A message has at most 1,024 fields. A message of WriteTree may have 16,384 fields, and the first message of Exec may have 132,096 fields",
+  ],
   [
     "ReadFile and WriteFile calls at once",
     `${limits.FILE_CALL_LIMIT} calls, of which at most ${limits.CONNECTION_FILE_CALL_LIMIT} may be on one connection`,
@@ -80,12 +83,12 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "processes in an answer of ListProcesses",
-    `The answer has at most ${count(limits.PROCESSES_LISTED)} processes, at most ${bytes(limits.COMMAND_LINE_LIMIT_BYTES)} of each command line, and at most ${bytes(limits.COMMAND_LINES_LIMIT_BYTES)} of all command lines together. If the agent cannot read a command line within 1 s, it lists the process without a command line`,
+    `The answer has at most ${count(limits.PROCESSES_LISTED)} processes, at most ${bytes(limits.COMMAND_LINE_LIMIT_BYTES)} of each command line, and at most ${bytes(limits.COMMAND_LINES_LIMIT_BYTES)} of all command lines together. If the agent cannot read a command line within 1 s, it lists the process without a command line. After 3 s for all command lines, or while two reads hang, the agent lists the remaining processes without command lines`,
   ],
   ["tunnels at once", `${limits.TUNNEL_LIMIT} tunnels`],
   [
     "flow-control window of a tunnel into the guest",
-    `${bytes(limits.TUNNEL_WINDOWS_BYTES)} for all tunnels together. A new tunnel gets an eighth of the part that no other tunnel uses, but at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
+    `Up to ${bytes(limits.TUNNEL_WINDOWS_BYTES)} for all tunnels together, and ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} for each further tunnel. A new tunnel gets an eighth of the part that no other tunnel uses, but at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
   ],
   ["time to connect a tunnel", duration(limits.TUNNEL_CONNECT_LIMIT_MS)],
   [
@@ -114,13 +117,13 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["calls on a connection at the same time", `${http2.streams} calls (\`REFUSED_STREAM\`)`],
   ["calls that a client cancels by RST_STREAM", `a burst of 500 calls, and after that 50 calls a second ${CALM}`],
   [
-    "useless frames (PING, WINDOW_UPDATE, GOAWAY, unsolicited acknowledgements, empty frames)",
-    `a burst of ${count(http2.idleFrames)} frames, and after that ${http2.idleFramesPerSecond} frames a second ${CALM}`,
+    "useless frames",
+    `a burst of ${count(http2.idleFrames)} frames, and after that ${http2.idleFramesPerSecond} frames a second ${CALM}. Useless frames are a second GOAWAY, PRIORITY, frames of unknown types, unsolicited acknowledgements, and empty DATA frames. PING, SETTINGS and WINDOW_UPDATE count too, if there are more than 64 of them for each call and for each DATA frame of the agent. A cancelled or refused call counts as two frames. Before the first authenticated call, every frame counts`,
   ],
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} answers ${CALM}`],
   [
     "closing a connection",
-    "The agent closes the socket when the peer has neither read nor sent anything for 1 s, and at the latest 5 s after the agent began to close the connection",
+    "The agent closes the socket when the peer has neither read nor sent anything for 1 s, and at the latest 5 s after the agent began to close the connection. If the connection has made no authenticated call, the agent closes the socket after at most 0.5 s",
   ],
   [
     "time until the agent refuses a call because of its headers",
@@ -142,10 +145,16 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
 export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[] = [
   [
     "connections",
-    `${workload.connections} connections; a further connection replaces the oldest connection whose first request is not complete`,
+    `${workload.connections} connections; a further connection replaces a connection whose first request is not complete; if there is none, the agent refuses the further connection`,
   ],
-  ["time from the start of a connection to the headers of its first request", duration(workload.headersTimeoutMs)],
-  ["time for a request and its answer", duration(workload.requestTimeoutMs)],
+  [
+    "time from the start of a connection to its first bytes, which show whether it uses HTTP/1 or HTTP/2",
+    `${duration(workload.headersTimeoutMs)}; with HTTP/2, the headers of the first request have another ${duration(workload.headersTimeoutMs)}`,
+  ],
+  [
+    "time for a request and its answer",
+    `${duration(workload.requestTimeoutMs)}; with HTTP/1, this time begins with the first bytes of the request`,
+  ],
   ["time for which a connection may have no traffic", duration(workload.idleTimeoutMs)],
   [
     "age of an HTTP/2 connection",

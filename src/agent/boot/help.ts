@@ -12,7 +12,9 @@ docs/agent/operations.md).
                     check the SVC_* variables and their files without starting anything; exits with 78 on a fault
   probe [--ready] [SOCKET]
                     ask a running agent over its SVC_PROBE_SOCKET whether it is alive, or with --ready whether its
-                    workload is ready; exits with 0 (yes) or 1 (no); for Kubernetes probes and Docker health checks
+                    workload is ready; exits with 0 (yes), 1 (no, or no answer) or 64 (wrong arguments, or no socket);
+                    waits at most 5 s for the connection and 5 s for the answer; for Kubernetes probes and Docker
+                    health checks
   install DIR       copy the agent into a directory, which is created if missing; for Kubernetes init containers
   --version         print the version
   --help            print this

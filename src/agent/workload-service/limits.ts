@@ -6,7 +6,10 @@ export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
 /** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;
-  /** Longest time from the beginning of the connection to the headers of its first request. */
+  /**
+   * Longest time from the beginning of the connection until its first bytes show the version of HTTP. With HTTP/2, also
+   * the longest time from then to the headers of the first request.
+   */
   readonly headersTimeoutMs: number;
   /**
    * Longest time from a request's headers (with HTTP/1, from the beginning of the connection) to the end of its

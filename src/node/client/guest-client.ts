@@ -153,7 +153,8 @@ export class GuestClient {
    * Ends the watches of this client (`watchUsage`, `ports.watch` and `files.watch`), which reject with CLIENT_CLOSED.
    * Closes the connection once all other calls in progress have ended, and removes the socket of a bridge from TMPDIR.
    * Does not end commands, copies, tunnels and forwardings, because they may still have work to finish: end these
-   * yourself, since a program with a call in progress does not exit.
+   * yourself, since a program with a call in progress does not exit. They cannot make new calls: an upload fails with
+   * CLIENT_CLOSED, a download does not reconnect, and a forwarding opens no new connections.
    */
   close(): void {
     this.#channel.close();

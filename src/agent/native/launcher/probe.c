@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define VARIABLE "SVC_PROBE_SOCKET"
-/* Timeout in seconds. An agent that the host has frozen, or that gets no CPU time, does not answer. */
+/* Timeout in seconds of connect(2), and of each recv(2). An agent that the host has frozen, or that gets no CPU time, does not answer. */
 #define LIMIT_S 5
 
 static int refuse(const char *problem) {

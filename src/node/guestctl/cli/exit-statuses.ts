@@ -14,13 +14,16 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   ["0", 'guestctl succeeded. For "health", the sandbox is ready. For "exec" and "hook", the command exited with 0.'],
   [
     String(STATUS_NOT_AS_INTENDED),
-    'A part of the work failed. Examples: "health" found the sandbox not ready; "restore" or "restore-sequence" could not complete every step; "cp" skipped entries; "rm" left entries; "ls" could not read an entry; "sandbox" did not complete everything. Every command exits with 1 if it cannot write to standard output, for example because a disk is full. A guest\'s clock that is off by less than a second is not a failure.',
+    'A part of the work failed. Examples: "health" found the sandbox not ready; "restore" or "restore-sequence" could not complete every step; "cp" skipped entries; "rm" left entries; "ls" could not read an entry; "sandbox" did not complete everything. Every command exits with 1 if it cannot write to standard output, for example because a disk is full. A guest\'s clock is a failure if it is off by a second for "sandbox", or by more than 100 ms for "restore-sequence".',
   ],
   [
     String(STATUS_NOT_ISOLATED),
     '"sandbox" completed the operation, but isolation is not guaranteed: forks may share random numbers, keys or secrets.',
   ],
-  [String(STATUS_TIMED_OUT), 'For "exec" and "hook", the command reached the limit of --timeout and was ended.'],
+  [
+    String(STATUS_TIMED_OUT),
+    'For "exec", "attach" and "hook", the command reached the limit of --timeout and was ended.',
+  ],
   [
     String(STATUS_FAILED),
     'The command line is invalid, the connection failed, or guestctl or the agent reported an error. guestctl also exits with 125 if you disconnect by "~.", or if another "attach" takes over the command.',
@@ -29,7 +32,7 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   [String(STATUS_NOT_FOUND), 'For "exec", the command does not exist.'],
   [
     "128 + n",
-    'For "exec" and "hook", signal n ended the command. For other commands of guestctl, signal n ended guestctl.',
+    'For "exec", "attach", "rsh" and "hook", signal n ended the command. For other commands of guestctl, signal n ended guestctl.',
   ],
   ["141", "The program that reads guestctl's output has closed the pipe."],
   [

@@ -22,9 +22,10 @@ runs in a terminal, guestctl shows only new output, and makes the program redraw
     ...ESCAPE_OPTION,
     ...CONNECTION_OPTIONS,
   },
-  notes: `The escape sequence ~. (see "exec -it") and the third SIGINT disconnect guestctl; the command continues. guestctl
-forwards all other signals to the command. If the connection is lost, guestctl tries to reconnect for ten minutes, or
-without a time limit if the command is connected to your terminal.
+  notes: `The escape sequence ~. (see "exec -it") and the third SIGINT disconnect guestctl; the command continues. So do
+SIGHUP and, if the command is connected to your terminal, SIGTERM. guestctl forwards SIGINT, SIGQUIT, SIGTERM, SIGUSR1
+and SIGUSR2 to the command. If the connection is lost, guestctl tries to reconnect for ten minutes, or without a time
+limit if the command is connected to your terminal.
 With --json, the same events as those of "exec --name --json".`,
   statuses: `the same exit statuses as "exec"; also 125 if another client has attached to the command.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],

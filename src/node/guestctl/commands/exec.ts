@@ -96,7 +96,7 @@ the agent sends SIGHUP to the command. A command with --name continues instead; 
 by a snapshot, guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
 guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. Some signals are not
 forwarded, but end guestctl: the third SIGINT, SIGHUP, and with -t also SIGTERM. The agent then sends SIGHUP to the
-command.
+command, unless it has a --name.
 With --json, prints one object per line. Its "event" is "started" (with "pid"), "stdout" or "stderr" (with "data" in
 base64), and finally "exit" (with "exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete",
 "duration_ms", and "usage", the schema's CommandUsage). With --name, "started" also has "exec_id", and there are the

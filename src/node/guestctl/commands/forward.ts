@@ -37,7 +37,8 @@ on 127.0.0.1 and ::1.`,
   notes: `Prints a line for each port on which guestctl listens. Failed connections are reported on standard error; the others
 continue. When the agent no longer accepts the credentials, for example after a restore, guestctl reads the credentials
 and the sandbox's address again.
-With --json, prints one object per line: "host", "port" and "target"; failures have "error".`,
+With --json, prints one object per line: "target", and "host" and "port", or the "path" of a local unix socket. The
+object of a failed connection has "target" and "error".`,
   statuses: "0 if SIGINT or SIGTERM ended guestctl, 125 if guestctl failed.",
   examples: [
     "forward 8080:80",

@@ -33,8 +33,8 @@ activity.`,
   notes: `If the connection is lost, guestctl tries to reconnect for ten minutes, or without a time limit if standard output is
 a terminal. If a signal ends guestctl, -f prints the offsets for --from-offset, at which another call can continue.
 With --json, prints one object per line. Its "event" is "started", "stdout" or "stderr" (with "offset" and "data" in
-base64), "gap", "disconnected" or "reconnected". The last event is "exit" if the workload ended, or "left" if a signal
-ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
+base64), "gap", "disconnected" or "reconnected". With -f, the last event is "exit" if the workload ended, or "left" if a
+signal ended guestctl; "left" has "stdout_offset" and "stderr_offset".`,
   statuses: "0 if the output was shown, even if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",

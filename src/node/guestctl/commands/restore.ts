@@ -123,7 +123,7 @@ does everything that is needed after a restore.`,
   notes: `With --json, prints one object with "duration_ms" and the fields of the schema (RestoreDutiesResponse):
 "entropy_bytes_mixed", "entropy_credited", "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen" and
 "thawed_without_duties".`,
-  statuses: `0 if every step was done; 1 if a step could not be done ("degraded", see docs/agent/operations.md), or the
+  statuses: `0 if every step was done; 1 if a step could not be done ("degraded", see docs/agent/snapshots.md), or the
 session thawed before the steps; 125 if guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
@@ -141,16 +141,18 @@ session thawed before the steps; 125 if guestctl failed.`,
 
 export const restoreSequence: Command = defineCommand({
   usage: ["restore-sequence [options]"],
-  about: `Does everything that a sandbox needs after a restore: runs the restore steps, reconnects, runs the POST_RESTORE hook,
-and calls Health. If the guest's clock is then off by more than 50 ms, runs the restore steps once more.`,
+  about: `Does everything that a sandbox needs after a restore: runs the restore steps and reconnects, runs the POST_RESTORE
+hook, and calls Health. If the restore steps set the guest's clock and it is still off by more than 50 ms, runs them
+once more before the hook.`,
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
-  notes: `With --json, prints one object. "duties", "hook" and "health" have the fields that "guestctl restore", "guestctl hook"
-and "guestctl health" print with --json. "thawed_without_duties" is true if the session was frozen, but ran before the
-restore steps. "clock_error_ms" is the guest's time minus the host's, after all steps. If the restore steps ran a second
-time, "repeated" has the "duties" of the second time, and the "clock_error_ms" that made it necessary; otherwise
-"repeated" is null. "duration_ms" is the duration of the whole sequence.`,
+  notes: `With --json, prints one object. "duties", "hook" and "health" have the fields that "guestctl restore",
+"guestctl hook" and "guestctl health" print with --json, except "duration_ms" and "address_in_use".
+"thawed_without_duties" is true if the session was frozen, but ran before the restore steps. "clock_error_ms" is the
+guest's time minus the host's, after all steps. If the restore steps ran a second time, "repeated" has the "duties" of
+the second time, and the "clock_error_ms" that made it necessary; otherwise "repeated" is null. "duration_ms" is the
+duration of the whole sequence.`,
   statuses: `0 if everything succeeded; 1 if a restore step failed, the session ran before the restore steps, the clock
-is off by more than 100 ms, the hook failed, or the workload is not ready; 125 if guestctl failed.`,
+is off by more than 100 ms (without --no-time), the hook failed, or the workload is not ready; 125 if guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);

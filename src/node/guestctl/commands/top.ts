@@ -70,7 +70,7 @@ until you press q or it gets SIGINT or SIGTERM; otherwise it prints one table. N
     ...CONNECTION_OPTIONS,
   },
   notes: `CPU % is the share of one processor that all threads of the process have used since the previous
-table; the first table covers a second. The other columns are those of "guestctl ps".
+table; the first table covers a second, or --interval if that is shorter. The other columns are those of "guestctl ps".
 With --json, one object for each table: "uptime_us", "truncated", and "processes" with the fields of "guestctl ps
 --json" and "cpu_percent".`,
   statuses: "0 if the table was shown, or if q, SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",

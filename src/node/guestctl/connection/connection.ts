@@ -185,7 +185,7 @@ export const CONNECTION_OPTIONS = {
   "connect-timeout": {
     topic: "connection",
     argument: "DURATION",
-    help: "time limit for a connection to be ready (default 10s)",
+    help: "time limit for a connection to be ready (default 10s); most commands also wait at most 10s for the first answer",
   },
   verbose: {
     topic: "connection",
