@@ -14,8 +14,8 @@ import { shapeOf, type Step, uuidsOf } from "./recording/transcript.ts";
 
 /** With this variable the test replaces the recording instead of comparing it. */
 const RECORDS = process.env["RECORD_TWO_FORKS"] === "1";
-/** The kernel's own reseed, which a timer makes, may fall between the draws of two clones: then another snapshot. */
-const MOST_SNAPSHOTS = 5;
+/** If the kernel's timer reseeds in the clones before they draw, their UUIDs differ: then another snapshot. */
+const MOST_SNAPSHOTS = 10;
 const UUID_OF = (fork: string): string => `guestctl exec -H $${fork} -- cat /proc/sys/kernel/random/uuid`;
 const REMARKS = {
   without: "The VM was snapshotted while it ran, and the snapshot was resumed twice.",
@@ -53,7 +53,7 @@ describe("two forks of one snapshot", () => {
     assert.equal(exitCode, 0, `${command}: ${all}`);
     return { command, output: all.split("\n").map((line) => line.trimEnd()) };
   };
-  /** Takes a snapshot right after a reseed, which restarts the kernel's timer. */
+  /** Takes a snapshot right after a reseed. It does not restart the kernel's timer (queue_delayed_work() of Linux). */
   const snapshot = async (name: string): Promise<string> => {
     await ask(stage.machine.oraclePort, ["reseed"]);
     return stage.guest.snapshot(stage.machine, name);
@@ -72,7 +72,11 @@ describe("two forks of one snapshot", () => {
       await stage.machine.resume();
       const [one, other] = uuidsOf([first, second]);
       assert.ok(one !== undefined && other !== undefined);
-      if (one !== other && n < MOST_SNAPSHOTS) continue;
+      if (one !== other && n < MOST_SNAPSHOTS) {
+        // The VM hardly runs between two snapshots, so let the time of this reseed pass: the next one is seconds later.
+        await client.run(["sleep", "1"]);
+        continue;
+      }
       assert.equal(one, other);
       recorded.push({ remark: REMARKS.without }, first, second);
       return;
