@@ -22,7 +22,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   PAUSED:
     "The daemon was interrupted during a suspension or restore. The daemon's operator [can save the sandbox](#what-only-the-daemons-operator-can-do).",
   SIBLING_RUNNING:
-    "A sandbox with the same origin is running. Under QEMU, only one of the following can run at a time: a sandbox, the forks that were made while this sandbox was asleep, and the forks of its snapshots.",
+    "A sandbox with the same vsock CID is running, and under QEMU, only one sandbox with a given CID can run at a time. The message names the running sandbox. A fork of a snapshot, or of a sandbox on standby, has the CID that the sandbox had when it was suspended. If you fork a running sandbox, the fork has the CID that the source had until then, and the daemon gives the source a new CID.",
   LEFT_BEHIND:
     "The daemon was killed during a request and has left a broken record behind: a volume without its instance, an instance that the daemon lists but does not find (404), or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove such a record.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
