@@ -118,8 +118,10 @@ const COMMANDS: readonly Lasting[] = [
   {
     args: ["ports", "--watch"],
     works: async (_guest, output) => {
+      // An earlier listing may have the same port, which another process had then.
+      const { length } = output();
       await using opened = await listener();
-      await until(() => output().includes(`  ${opened.port}  `), output);
+      await until(() => output().slice(length).includes(`  ${opened.port}  `), output);
     },
     ...WATCH,
   },
