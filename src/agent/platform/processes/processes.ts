@@ -9,6 +9,7 @@ import {
   SpawnAborted,
   type SpawnBlock,
   SpawnError,
+  within,
 } from "../../domain/index.ts";
 import type { Addon, SpawnSettings } from "../../native/index.ts";
 import type { ChildPriority } from "../self-protection.ts";
@@ -50,6 +51,8 @@ export class NativeProcesses implements Processes {
   readonly #keptPipes: KeptPipes;
   readonly #widePipes: WidePipes;
   readonly #readings: ProcessReadings;
+  /** Starts that can be aborted and whose promise has not settled, and their signals. */
+  readonly #unsettled: Map<Promise<ChildProcess>, AbortSignal> = new Map();
   /** Number of starts that were aborted, but have not ended because the kernel hangs in them. */
   #stuck = 0;
 
@@ -74,7 +77,21 @@ export class NativeProcesses implements Processes {
     };
     const over = (): void => void (isStuck && (this.#stuck -= 1));
     void this.#spawn(block, abort, onStuck).then(resolve, reject).finally(over);
+    if (abort !== undefined) {
+      this.#unsettled.set(promise, abort);
+      const forget = (): void => void this.#unsettled.delete(promise);
+      promise.then(forget, forget);
+    }
     return promise;
+  }
+
+  /**
+   * Resolves when every aborted start has settled, after KILL_WAIT_MS at the latest. The agent waits for this before it
+   * exits, because a child that runs its command before the agent aborts the start is killed only afterwards.
+   */
+  async abortedStartsSettled(): Promise<void> {
+    const aborted = [...this.#unsettled].flatMap(([promise, signal]) => (signal.aborted ? [promise] : []));
+    await within(Promise.allSettled(aborted), KILL_WAIT_MS);
   }
 
   async #spawn(

@@ -10,7 +10,7 @@ import { testDirectory } from "../../../fixtures/files.ts";
 import { fuseMount, program, script } from "../../../fixtures/programs/index.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import { ownZombies, processById } from "../../../fixtures/proc.ts";
+import { childrenOf, ownZombies, processById } from "../../../fixtures/proc.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
 test("an ended child's pid is reserved until release(); later signals do nothing", async () => {
@@ -123,4 +123,18 @@ test("after an abort, a process start that failed is not retried", async (t) => 
   await assert.rejects(inCgroups.spawn(request(["/bin/true"]), abort.signal), ABORTED);
   assert.equal(starts, 1);
   cgroups.close();
+});
+
+test("abortedStartsSettled() resolves when a child that was aborted too late is killed", async () => {
+  const own = new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), { openFilesLimit: 1024 });
+  const abort = new AbortController();
+  const refused = assert.rejects(own.spawn(request(["/bin/sleep", "1000"]), abort.signal), ABORTED);
+  // The child executes its command while this thread is busy. So the abort comes after that, but before `own` learns of
+  // it.
+  let sleeping: number | undefined;
+  while (sleeping === undefined) sleeping = childrenOf(process.pid).find((pid) => processById(pid)?.name === "sleep");
+  abort.abort();
+  await own.abortedStartsSettled();
+  assert.equal(processById(sleeping), undefined);
+  await refused;
 });
