@@ -469,6 +469,16 @@ describe("filter of directory copies", () => {
 });
 
 describe("client.writeTree", () => {
+  it("writeTree fails if its time limit is over before the call starts", async (t) => {
+    await client.health();
+    // As if the process had not run for a second after it had computed the deadline.
+    const now = Date.now.bind(Date);
+    const times = [now() - 1_000];
+    t.mock.method(Date, "now", () => times.pop() ?? now());
+    const failed = failureOf(client.files.writeTree("/x", [], { requestTimeoutMs: 1 }));
+    assert.equal((await failed).status, "DEADLINE_EXCEEDED");
+  });
+
   it("writeTree fails on a file that is longer than its declared size", async () => {
     await using directory = await testDirectory();
     let isClosed = false;

@@ -110,8 +110,11 @@ export async function writeTree(
       failFast,
       sync: sync === "all" ? TreeSync.ALL : TreeSync.NONE,
     };
+    // An iterator of Node listens for errors only from its first next(), and the call may fail during the first write.
+    const answer = answers.next();
+    answer.catch(() => answered.resolve());
     await write(encoded(WriteTreeRequestSchema, { part: { case: "header", value } }));
-    const first = await answers.next();
+    const first = await answer;
     if (first.done !== true) take(first.value);
     const { holes = false, itemFailures = false } = result ?? {};
     takes = { holes, itemFailures };
