@@ -217,7 +217,8 @@ export class Agent {
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
-    // If the agent exited first, a child whose start was aborted too late would continue to run without an agent.
+    // A child may have begun to run just before its start was aborted. If the agent exited before this child is killed,
+    // the child would continue to run without an agent.
     await this.#platform.processes.abortedStartsSettled();
     shutDownStreams(SHUTTING_DOWN);
     workloadService.close();

@@ -125,7 +125,7 @@ test("after an abort, a process start that failed is not retried", async (t) => 
   cgroups.close();
 });
 
-test("abortedStartsSettled() resolves when a child that was aborted too late is killed", async () => {
+test("abortedStartsSettled() waits until a child that already runs is killed", async () => {
   const own = new NativeProcesses(addon, new BufferPool(STREAM_BUFFERS), { openFilesLimit: 1024 });
   const abort = new AbortController();
   const refused = assert.rejects(own.spawn(request(["/bin/sleep", "1000"]), abort.signal), ABORTED);
