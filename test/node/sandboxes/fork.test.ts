@@ -51,6 +51,8 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
       const refusals: unknown[] = [];
       let areCertificatesUsed = false;
       let last: Parameters<typeof writeFile> | undefined;
+      // The fork of a running sandbox would restore its source at the same time, which calls Health too.
+      await sharedNode.snapshot("box", { name: "settled" });
       t.mock.method(Files.prototype, "writeFile", async function (this: Files, ...args: Parameters<typeof writeFile>) {
         last = String(args[0]).includes(lastFile) ? args : last;
         return args === last ? { bytesWritten: 0 } : writeFile.apply(this, args);
@@ -77,14 +79,14 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
         refusals.push(await refused(this));
         return answer;
       });
-      await sharedNode.fork("box", { name: "late", env: { API_KEY: FORKS } });
+      await sharedNode.fork("settled", { name: "late", env: { API_KEY: FORKS } });
       t.mock.restoreAll();
       // A new CA comes with a new token. The agent refuses the token on a connection that it has not ended yet.
       const codes = lastFile === "ca" ? ["CLIENT_CERTIFICATE_REFUSED", "UNAUTHENTICATED"] : ["UNAUTHENTICATED"];
       const [refusal] = refusals;
       assert.ok(refusal instanceof GuestError && codes.includes(refusal.code), String(refusal));
       assert.equal(await seenIn("late"), `${FORKS} test`);
-      await sharedNode.remove("late");
+      for (const name of ["late", "settled"]) await sharedNode.remove(name);
     });
   }
 
