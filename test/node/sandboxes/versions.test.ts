@@ -17,6 +17,7 @@ import {
   warningsOf,
 } from "./node.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "./substrate.ts";
+import { planText } from "../../../src/node/guestctl/sandbox/report.ts";
 import { requireAgent } from "../../../src/node/sandboxes/state/requirements.ts";
 import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
 import type { JournalEntry } from "../../../src/node/sandboxes/state/journal.ts";
@@ -73,6 +74,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
     const stays = async (): Promise<void> => {
+      assert.deepEqual((await newer.sweepPlan()).orphans, []);
       assert.deepEqual((await newer.sweep()).orphans, []);
       assert.ok(substrate.volumes.has(oldVolume));
     };
@@ -90,6 +92,12 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     await older.fork("taken", { name: "late" });
     await older.remove("late");
     await older.remove("taken");
+    const plan = await newer.sweepPlan();
+    assert.deepEqual(plan.orphans, [{ kind: "agent volume", name: oldVolume, id: oldVolume }]);
+    assert.match(
+      planText(plan),
+      /^agent volume \S+: a sweep would remove it, because nothing uses this older agent\n$/,
+    );
     assert.deepEqual((await newer.sweep()).orphans, [oldVolume]);
     assert.ok(!substrate.volumes.has(oldVolume));
     assert.deepEqual((await newer.sweep()).orphans, []);

@@ -214,7 +214,8 @@ export function planText({ restore, unfinished, orphans }: SweepPlan): string {
       (name) => `${name}: its operation is unfinished; a sweep would complete the operation, or remove ${name}\n`,
     ),
     ...orphans.map(
-      ({ kind, name }) => `${kind} ${name}: a sweep would remove it, because the journal does not have it\n`,
+      ({ kind, name }) =>
+        `${kind} ${name}: a sweep would remove it, because ${kind === "agent volume" ? "nothing uses this older agent" : "the journal does not have it"}\n`,
     ),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");

@@ -116,8 +116,15 @@ export interface SweepPlan {
    * because their instance is gone.
    */
   readonly unfinished: readonly string[];
-  /** Resources of this node at the daemon that have no entry in the journal. */
-  readonly orphans: readonly { readonly kind: string; readonly name: string; readonly id: string }[];
+  /**
+   * Resources of this node at the daemon that have no entry in the journal, and volumes of older agents that nothing
+   * uses. The latter have the kind "agent volume".
+   */
+  readonly orphans: readonly {
+    readonly kind: TaggedResource["kind"] | "agent volume";
+    readonly name: string;
+    readonly id: string;
+  }[];
 }
 
 /** Lists what a sweep would work on now. Changes nothing. Rejects like `sweep`. */
@@ -126,10 +133,15 @@ export async function sweepPlan(node: NodeParts, takeOver: boolean): Promise<Swe
   // A sweep leaves out what another process or call is working on.
   const unfinished = entries.filter(({ name }) => !node.operations.isBusy(name));
   const names = (those: readonly JournalEntry[]): string[] => those.map(({ name }) => name);
+  const agents: string[] = [];
+  for await (const id of unusedAgents(node)) agents.push(id);
   return {
     restore: names(unfinished.filter(mayBeFrozen).toSorted(byTimeLeft)),
     unfinished: names(unfinished.filter((entry) => !mayBeFrozen(entry))),
-    orphans: strays.map(({ kind, id, name = id }) => ({ kind, name, id })),
+    orphans: [
+      ...strays.map(({ kind, id, name = id }) => ({ kind, name, id })),
+      ...agents.map((id) => ({ kind: "agent volume", name: id, id }) as const),
+    ],
   };
 }
 
@@ -167,8 +179,16 @@ function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): 
   return new SandboxError("NODE_ID_CONFLICT", message);
 }
 
+/** Removes agent volumes that are older than this node's volume and that no node uses. */
+async function sweepAgents(node: InstanceParts, report: Report): Promise<void> {
+  for await (const id of unusedAgents(node)) {
+    node.step("sweep", id, "delete the unused volume of an older agent");
+    if (await node.substrate.deleteVolume(id)) report.orphans.push(id);
+  }
+}
+
 /**
- * Removes agent volumes that are older than this node's volume and that no node uses.
+ * Yields the ids of agent volumes that are older than this node's volume and that no node uses.
  *
  * Tags show whether a volume is used: each credential volume has a tag with the id of its agent volume. Forks and
  * snapshots share the credential volume of their origin, and therefore this tag.
@@ -176,12 +196,8 @@ function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): 
  * The daemon's own check is not enough. It refuses to delete the volumes that an instance was created with, but it does
  * not record the volumes of a fork (hypeman 8853445, lib/instances/create.go:444).
  */
-async function sweepAgents(node: InstanceParts, report: Report): Promise<void> {
-  for (const id of await node.agents.older()) {
-    if (await isAgentUsed(node, id)) continue;
-    node.step("sweep", id, "delete the unused volume of an older agent");
-    if (await node.substrate.deleteVolume(id)) report.orphans.push(id);
-  }
+async function* unusedAgents(node: InstanceParts): AsyncGenerator<string> {
+  for (const id of await node.agents.older()) if (!(await isAgentUsed(node, id))) yield id;
 }
 
 async function isAgentUsed({ journal, substrate }: DaemonParts, id: string): Promise<boolean> {
